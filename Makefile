@@ -1,0 +1,50 @@
+# Each target works alone on a fresh clone with nothing but Python (3.10 or newer) and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# One thread per process: with more, a busy machine gets ten times slower.
+export OMP_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all check format bench clean
+
+help:  ## show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "swiftfl needs Python 3.10 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a minute or two the first time)"
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+install: $(INSTALLED)  ## make .venv and install swiftfl into it
+
+demo: $(INSTALLED)  ## SWIFT against D-SGD with one slow client, in under a minute
+	$(BIN)/swiftfl demo
+
+test: $(INSTALLED)  ## the fast tests
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(INSTALLED)  ## all tests, the slow ones too
+	$(BIN)/python -m pytest -n 2
+
+check: $(INSTALLED)  ## ruff and strict mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)  ## the benchmarks, each printing ratios measured in one run
+	@for program in benchmarks/[a-z]*.py; do echo "== $$program"; $(BIN)/python $$program || exit 1; done
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,45 @@
+"""SWIFT: wait-free decentralized learning (Bornstein et al., ICLR 2023, Algorithm 1).
+
+In matrix form, with client i_t active at iteration t:
+
+    X^{t+1} = X^t W_{i_t} - step_size G(x_{i_t}),    W_i = I + (w_i - e_i) e_i^T  if c_i in C_s, else I
+
+Lines 3, 6 and 16 of Algorithm 1 (the loop, the active client, the others unchanged) are the
+engine. Lines 2, 4 and 5 (CCS, renewed when the topology changes) are `me.w`, replaced between steps.
+
+Deviations from the printed algorithm: line 12 averages with column i, w_{k,i} (the print has the
+transpose, which is wrong for non-uniform influence); momentum and weight decay act at x^t, as the
+authors' experiments use them; running buffers are averaged with the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from swiftfl.client import Client, State
+from swiftfl.rules import SGD
+from swiftfl.schedule import CommunicationSet, every
+from swiftfl.vector import advance
+from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
+
+
+@dataclass(frozen=True)
+class Swift:
+    """SWIFT under a communication set; `Swift()` is C_0 with plain SGD."""
+
+    communication_set: CommunicationSet = every(0)
+    rule: SGD = SGD()
+    name: str = "swift"
+
+    def step(self, me: Client, s: State) -> Generator[WaitFree, object, State]:
+        yield from Publish(s.x, me.neighbours, version=s.c)  # line 7
+        batch = me.batch(s.c)  # line 8
+        slope = yield from Gradient(s.x, batch)  # line 9
+        if s.c in self.communication_set:  # line 10
+            inbox = yield from Fetch(me.neighbours)  # line 11
+            half = yield from Mix(me.w, s.x, inbox)  # line 12
+        else:
+            half = s.x  # line 14
+        move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
+        return State(advance(half, move, slope.statistics), s.c + 1, memory)  # lines 15, 17

@@ -1,0 +1,29 @@
+"""What one client can see of the world during one step, and what it remembers between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from swiftfl.sample import Batch
+from swiftfl.vector import Vector, Weights
+
+
+@dataclass(slots=True)
+class State:
+    """What a client carries from step to step: model, counter (from 1), memory of the update rule."""
+
+    x: Vector
+    c: int = 1
+    memory: Vector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client during one step. `neighbours` and `w` belong together and are replaced together."""
+
+    index: int
+    neighbours: tuple[int, ...]
+    w: Weights
+    batch: Callable[[int], Batch]
+    step_size: Callable[[int], float]

@@ -1,0 +1,115 @@
+"""When a client averages (communication sets), and how large its steps are (step-size schedules).
+
+Communication sets are predicates on the local counter c, which counts from 1:
+
+* `every(s)` is the paper's C_s = {c : c mod (s+1) = 0}; the first averaging is at c = s+1.
+* `alternating(i1, i2)` is LD-SGD's cycle: i1 local steps, then i2 averaging ones.
+
+Step sizes are functions of the epoch, counted from 0 (the paper's "epoch 81" is the 81st pass over
+the data or later; `decay(at=...)` lowers the step size once that many epochs are complete).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from swiftfl.errors import UserError
+
+
+class CommunicationSet(Protocol):
+    def __contains__(self, c: object) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The counters at which a client averages: after `local` steps without, `averaging` steps with."""
+
+    local: int
+    averaging: int
+
+    def __post_init__(self) -> None:
+        if self.local < 0 or self.averaging < 1:
+            raise UserError(
+                "a communication set needs local steps >= 0 and averaging steps >= 1, "
+                f"not {self.local} and {self.averaging}"
+            )
+
+    def __contains__(self, c: object) -> bool:
+        return isinstance(c, int) and (c - 1) % (self.local + self.averaging) >= self.local
+
+    def __str__(self) -> str:
+        return f"C_{self.local}" if self.averaging == 1 else f"C_{self.local},{self.averaging}"
+
+
+def every(s: int) -> Cycle:
+    """The paper's C_s: average at every (s+1)-th local step.
+
+    >>> [c for c in range(1, 9) if c in every(3)]
+    [4, 8]
+    """
+    return Cycle(local=s, averaging=1)
+
+
+def alternating(i1: int, i2: int) -> Cycle:
+    """LD-SGD's C_{I1,I2}: I1 local steps, then I2 averaging ones.
+
+    The paper's printed set (a union of multiples of I1+1 .. I1+I2+1) is not what its text and figure
+    describe, nor what I2 = 1 reducing to PA-SGD needs; this is the cycle of the text.
+
+    >>> [c for c in range(1, 11) if c in alternating(3, 2)]
+    [4, 5, 9, 10]
+    """
+    return Cycle(local=i1, averaging=i2)
+
+
+class StepSize(Protocol):
+    def __call__(self, epoch: int) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """A step size that is multiplied by `rate` at given epochs, or from an epoch on, periodically."""
+
+    initial: float
+    rate: float = 1.0
+    at: tuple[int, ...] = ()
+    start: int | None = None
+    period: int = 1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.initial) and self.initial >= 0):
+            raise UserError(f"the step size must be finite and not negative, not {self.initial}")
+        if not (math.isfinite(self.rate) and self.rate > 0) or self.period < 1:
+            raise UserError(f"a decay needs rate > 0 and period >= 1, not {self.rate} and {self.period}")
+
+    def __call__(self, epoch: int) -> float:
+        times = sum(epoch >= e for e in self.at)
+        if self.start is not None and epoch >= self.start:
+            times += 1 + (epoch - self.start) // self.period
+        return float(self.initial * self.rate**times)
+
+
+def constant(step_size: float) -> Decay:
+    return Decay(step_size)
+
+
+def decay_at(step_size: float, rate: float, epochs: tuple[int, ...]) -> Decay:
+    """The paper's "(1/10, 81 & 122, Single)".
+
+    >>> step_size = decay_at(0.1, 0.1, (81, 122))
+    >>> [round(step_size(e), 6) for e in (0, 80, 81, 122)]
+    [0.1, 0.1, 0.01, 0.001]
+    """
+    return Decay(step_size, rate, at=tuple(epochs))
+
+
+def decay_every(step_size: float, rate: float, start: int, period: int) -> Decay:
+    """The paper's "(1/2, 200, 10)": halve at epoch 200 and every 10 epochs after.
+
+    >>> step_size = decay_every(0.8, 0.5, 200, 10)
+    >>> [step_size(e) for e in (199, 200, 209, 210)]
+    [0.8, 0.4, 0.4, 0.2]
+    """
+    return Decay(step_size, rate, start=start, period=period)
