@@ -43,8 +43,8 @@ def communication_coefficients(
     """Column w_i of every client; `influence=None` means uniform.
 
     >>> from swiftfl.graph import ring
-    >>> communication_coefficients(ring(4)).column(0)
-    {0: 0.3333333333333333, 1: 0.3333333333333333, 3: 0.3333333333333333}
+    >>> communication_coefficients(ring(2)).column(0)
+    {0: 0.5, 1: 0.5}
     """
     if method not in METHODS:
         raise UserError(f"there is no weight method {method!r}: choose one of {', '.join(METHODS)}")

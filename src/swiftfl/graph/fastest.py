@@ -92,9 +92,8 @@ class _Barrier:
     def _centre(self, x: Values, sharpness: float) -> Values:
         for _ in range(60):
             gradient, hessian = self._derivatives(x, sharpness)
-            step: Values = np.linalg.solve(hessian + 1e-14 * np.diag(np.diag(hessian)), gradient).astype(
-                np.float64
-            )
+            damped = hessian + 1e-14 * np.diag(np.diag(hessian))
+            step = np.linalg.solve(damped, gradient).astype(np.float64)
             decrement = float(gradient @ step)
             if decrement < 1e-6:
                 break

@@ -43,7 +43,7 @@ def random_regular(n: int, degree: int, seed: int = 0) -> Topology:
     n = checked_clients(n)
     if not 0 <= degree < n or n * degree % 2:
         raise UserError(
-            f"{n} clients cannot all have degree {degree}: degree < n and n * degree even is needed"
+            f"{n} clients cannot all have degree {degree}: it needs degree < n and n * degree even"
         )
     if degree == n - 1:
         return complete(n)
@@ -198,9 +198,10 @@ def _paired(n: int, degree: int, random: np.random.Generator) -> Indices | None:
 def _clashes(pairs: Indices, n: int) -> Marks:
     """Self-loops, and all but the first of equal pairs."""
     keys = np.minimum(pairs[:, 0], pairs[:, 1]) * n + np.maximum(pairs[:, 0], pairs[:, 1])
-    clash = np.ones(len(pairs), dtype=bool)
+    clash: Marks = np.ones(len(pairs), dtype=bool)
     clash[np.unique(keys, return_index=True)[1]] = False
-    return clash | (pairs[:, 0] == pairs[:, 1])
+    clash |= pairs[:, 0] == pairs[:, 1]
+    return clash
 
 
 def _complement(n: int, edges: Indices) -> Indices:
