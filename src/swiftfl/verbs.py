@@ -118,6 +118,18 @@ class Add:
         return (yield self)
 
 
+@dataclass(slots=True)
+class AllReduce:
+    """The weighted mean, over all clients, of the values that they give in this round."""
+
+    value: Vector
+    weight: float
+    round: int
+
+    def __iter__(self) -> Generator[AllReduce, Vector, Vector]:
+        return (yield self)
+
+
 WaitFree: TypeAlias = Publish | Gradient | Fetch | Mix
-Waiting: TypeAlias = Exchange | Load | AverageWith | Add
+Waiting: TypeAlias = Exchange | Load | AverageWith | Add | AllReduce
 Verb: TypeAlias = WaitFree | Waiting

@@ -1,0 +1,69 @@
+"""`swiftfl`: the commands, and how mistakes are told: one line on standard error, exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from swiftfl._version import __version__
+from swiftfl.cli.demo import demo
+from swiftfl.cli.graph import graph
+from swiftfl.errors import UserError
+
+app = typer.Typer(
+    name="swiftfl",
+    help="Wait-free decentralized federated learning.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"swiftfl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+) -> None:
+    """Wait-free decentralized federated learning: no server, no waiting."""
+
+
+app.command()(demo)
+app.command()(graph)
+
+
+def main() -> None:
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run one command; the exit code. Only our own mistakes may end in a traceback."""
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="swiftfl")
+        return code if isinstance(code, int) else 0
+    except UserError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        print("swiftfl: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe has gone: nothing to say, nobody to say it to
+        return 1
+    except Exception as error:
+        # What typer raises for a wrong command line (its own class of click or the library's).
+        describe = getattr(error, "format_message", None)
+        if describe is None:
+            raise
+        return _fail(describe()) if describe() else 2
+
+
+def _fail(message: str) -> int:
+    print("swiftfl: " + " ".join(message.split()), file=sys.stderr)
+    return 2

@@ -1,0 +1,120 @@
+"""Who waits for whom: exchanges among neighbours, and reductions over everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from swiftfl.vector import Vector
+from swiftfl.verbs import AllReduce, Exchange, Inbox
+
+
+@dataclass
+class Offer:
+    """A client's model of one round, kept until everybody it is for has taken it."""
+
+    time: float
+    x: Vector
+    readers: set[int]
+
+
+class Wait(NamedTuple):
+    """A client that waits in an exchange: since when, in which round, for whose models."""
+
+    time: float
+    round: int
+    partners: tuple[int, ...]
+
+
+class Meeting:
+    """Exchanges: client i goes on when its partners' models of the same round exist.
+
+    With `everyone`, it also waits until all clients have reached the round, as the authors' code does.
+    """
+
+    def __init__(self, n: int, everyone: bool) -> None:
+        self.everyone = everyone
+        self.offers: list[dict[int, Offer]] = [{} for _ in range(n)]
+        self.waiting: dict[int, Wait] = {}
+        self.missing: dict[int, set[int]] = {}
+        self.latest: dict[int, float] = {}
+        self.gone: set[int] = set()
+
+    def arrive(self, i: int, verb: Exchange, time: float) -> list[int]:
+        """Client i offers its model of a round; which clients can go on now."""
+        round = verb.round
+        self.offers[i] = {r: offer for r, offer in self.offers[i].items() if offer.readers}
+        self.offers[i][round] = Offer(time, verb.x, set(verb.neighbours) - self.gone)
+        self.waiting[i] = Wait(time, round, tuple(verb.neighbours))
+        needed = range(len(self.offers)) if self.everyone else verb.neighbours
+        self.missing[i] = {k for k in needed if k != i and k not in self.gone and round not in self.offers[k]}
+        if self.everyone:
+            self.latest = {round: max(time, self.latest.get(round, time))}
+            return self._without(i, round, list(self.waiting))
+        return self._without(i, round, (*verb.neighbours, i))
+
+    def leave(self, i: int, neighbours: Sequence[int]) -> list[int]:
+        """Client i has gone: nobody waits for it any more; which clients can go on now."""
+        self.gone.add(i)
+        for k in neighbours:
+            for round in [r for r, offer in self.offers[k].items() if i in offer.readers]:
+                self._drop_reader(k, round, i)
+        return self._without(i, None, list(self.waiting) if self.everyone else neighbours)
+
+    def _without(self, i: int, round: int | None, waiters: Sequence[int]) -> list[int]:
+        """Stop waiting for client i (in one round, or for ever); who waits for nobody any more."""
+        free = []
+        for k in waiters:
+            if k in self.waiting and round in (None, self.waiting[k].round):
+                self.missing[k].discard(i)
+                if not self.missing[k]:
+                    free.append(k)
+        return free
+
+    def take(self, i: int, models: Sequence[Vector]) -> tuple[float, float, Inbox]:
+        """When client i arrived, when the last it waited for did, and the models that it gets.
+
+        A client that has gone is represented by its last model.
+        """
+        own, round, partners = self.waiting.pop(i)
+        del self.missing[i]
+        latest = self.latest.get(round, own) if self.everyone else own
+        inbox = {}
+        for k in partners:
+            offer = self.offers[k].get(round)
+            inbox[k] = models[k] if offer is None else offer.x
+            if offer is not None:
+                latest = max(latest, offer.time)
+                self._drop_reader(k, round, i)
+        return own, latest, inbox
+
+    def _drop_reader(self, k: int, round: int, reader: int) -> None:
+        offer = self.offers[k][round]
+        offer.readers.discard(reader)
+        if not offer.readers:
+            del self.offers[k][round]
+
+
+@dataclass
+class Gathering:
+    """Reductions: a round is complete when every active client has given its value."""
+
+    rounds: dict[int, dict[int, tuple[float, AllReduce]]] = field(default_factory=dict)
+
+    def arrive(self, i: int, verb: AllReduce, time: float) -> None:
+        self.rounds.setdefault(verb.round, {})[i] = (time, verb)
+
+    def complete(self, active: int) -> list[int]:
+        return [round for round, given in self.rounds.items() if len(given) >= active]
+
+    def take(self, round: int) -> tuple[dict[int, float], Vector]:
+        """When each client arrived, and the weighted mean, summed in the clients' order."""
+        given = self.rounds.pop(round)
+        verbs = [given[i][1] for i in sorted(given)]
+        total = np.zeros_like(verbs[0].value)
+        for verb in verbs:
+            total += verb.weight * verb.value
+        return {i: time for i, (time, _) in given.items()}, total / sum(v.weight for v in verbs)

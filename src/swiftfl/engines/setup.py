@@ -1,0 +1,96 @@
+"""Everything that an engine needs to know of a run, and nothing of how it was configured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from swiftfl.algorithm import Algorithm
+from swiftfl.client import Client
+from swiftfl.costs import Costs
+from swiftfl.errors import UserError
+from swiftfl.sample import Batch
+from swiftfl.schedule import StepSize
+from swiftfl.vector import Weights
+from swiftfl.verbs import Verb
+from swiftfl.workload.base import Workload
+
+Barrier = Literal["neighbours", "global"]
+
+
+class LocalBatches(Protocol):
+    """A client's own data as batches by its counter, and how many of them make an epoch."""
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    def __call__(self, c: int) -> Batch: ...
+
+
+class LocalStepSize:
+    """The step size by a client's own counter, remembered for the current epoch."""
+
+    __slots__ = ("_epoch", "_schedule", "_steps", "_value")
+
+    def __init__(self, schedule: StepSize, steps_per_epoch: int) -> None:
+        self._schedule = schedule
+        self._steps = steps_per_epoch
+        self._epoch = -1
+        self._value = 0.0
+
+    def __call__(self, c: int) -> float:
+        epoch = (c - 1) // self._steps
+        if epoch != self._epoch:
+            self._epoch, self._value = epoch, self._schedule(epoch)
+        return self._value
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run: who trains what, with which algorithm, at what cost, until when.
+
+    It ends when each client has passed `epochs` times over its own data, or after `iterations`
+    client steps in all (the global count), whichever is given; with both, whichever comes first.
+    """
+
+    algorithm: Algorithm[Verb]
+    workload: Workload
+    weights: Sequence[Weights]
+    batches: Sequence[LocalBatches]
+    step_size: StepSize
+    influence: Sequence[float]
+    costs: Costs = field(default_factory=Costs)
+    barrier: Barrier = "neighbours"
+    epochs: int | None = None
+    iterations: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not len(self.weights) == len(self.batches) == len(self.influence):
+            raise UserError(
+                f"{len(self.weights)} weights, {len(self.batches)} data parts and "
+                f"{len(self.influence)} influence scores do not make one federation"
+            )
+        if self.epochs is None and self.iterations is None:
+            raise UserError("a run needs an end: give epochs or iterations")
+        for name in ("epochs", "iterations"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, not {value}")
+        for client in self.costs.slowdown:
+            if not 0 <= client < self.n:
+                raise UserError(f"slowdown of client {client}: clients are 0 to {self.n - 1}")
+
+    @property
+    def n(self) -> int:
+        return len(self.weights)
+
+    def client(self, i: int) -> Client:
+        w, batches = self.weights[i], self.batches[i]
+        step_size = LocalStepSize(self.step_size, batches.steps_per_epoch)
+        return Client(i, tuple(w.of), w, batches, step_size)
+
+    def steps_of(self, i: int) -> float:
+        """After how many local steps client i has finished."""
+        return float("inf") if self.epochs is None else self.epochs * self.batches[i].steps_per_epoch

@@ -1,0 +1,255 @@
+"""A world in one process: it runs the clients' generators and serves their verbs.
+
+`World` knows the verbs and the clients' own clocks, and leaves one question to its engine: who goes
+on next. A client runs until it needs a gradient or other clients, and is then *parked*; engines wake
+it with `resume`. Gradients of parked clients are computed together, all pending ones in one call
+(`Workload.gradients`), because a client's gradient depends on nothing that happens before it resumes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator
+from typing import Any
+
+from swiftfl.client import State
+from swiftfl.engines.mailboxes import Letter, Mailboxes
+from swiftfl.engines.rounds import Gathering, Meeting
+from swiftfl.engines.setup import Setup
+from swiftfl.engines.times import Times
+from swiftfl.sample import Slope
+from swiftfl.vector import Vector, advance, mix
+from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Inbox, Load, Mix, Publish
+
+PARKED = object()
+
+
+class World:
+    """The state of a run between two events; `step` of an engine moves it on by one."""
+
+    def __init__(self, setup: Setup) -> None:
+        n = setup.n
+        x0 = setup.workload.initial(setup.seed)
+        self.setup = setup
+        self.n = n
+        self.iteration = 0
+        self.now = 0.0
+        self.clients = [setup.client(i) for i in range(n)]
+        self.limits = [setup.steps_of(i) for i in range(n)]
+        self.models: list[Vector] = [x0] * n
+        self.states = [State(x0) for _ in range(n)]
+        self.finished = [False] * n
+        self.active = n
+        self.times = Times(n)
+        self.generators: list[Generator[Any, Any, State]] = []
+        self.replies: list[list[object]] = [[] for _ in range(n)]
+        self.parked: list[Any] = [None] * n
+        # gradients
+        self.pending: list[int] = []
+        self.slopes: list[Slope | None] = [None] * n
+        self.loss_sum = 0.0
+        self.loss_count = 0
+        # messages
+        self.size = x0.nbytes
+        self.mailboxes = Mailboxes(n, x0)
+        self.transit = setup.costs.transit(self.size)
+        self.meetings = Meeting(n, everyone=setup.barrier == "global")
+        self.gathering = Gathering()
+        # model cells that others may average into
+        self.busy = [0.0] * n
+        self.loaded_at = [0] * n
+        self.largest_delay = 0
+        # what is to happen: (time, order, client, reply or None for a gradient)
+        self.heap: list[tuple[float, int, int]] = []
+        self.order = 0
+        self.outcome: dict[int, tuple[object, float, float]] = {}
+        self._serve: dict[type, Callable[[int, Any], object]] = {
+            Publish: self._publish,
+            Gradient: self._gradient,
+            Fetch: self._fetch,
+            Mix: self._mix,
+            Exchange: self._exchange,
+            AllReduce: self._all_reduce,
+            Load: self._load,
+            AverageWith: self._average_with,
+            Add: self._add,
+        }
+
+    # --- the life of a client ------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let every client run to its first gradient."""
+        self.generators = [self._new_step(i) for i in range(self.n)]
+        for i in range(self.n):
+            self.resume(i, None)
+
+    def _new_step(self, i: int) -> Generator[Any, Any, State]:
+        return self.setup.algorithm.step(self.clients[i], self.states[i])
+
+    def resume(self, i: int, reply: object) -> None:
+        """Give client i its reply, and let it run until it is parked again or has finished."""
+        generator, replies, serve = self.generators[i], self.replies[i], self._serve
+        while True:
+            try:
+                verb = generator.send(reply)
+            except StopIteration as stop:
+                if not self._end_step(i, stop.value):
+                    return
+                generator = self.generators[i] = self._new_step(i)
+                replies.clear()
+                reply = None
+                continue
+            reply = serve[type(verb)](i, verb)
+            if reply is PARKED:
+                self.parked[i] = verb
+                return
+            replies.append(reply)
+
+    def wake(self, i: int, reply: object) -> None:
+        """Resume a parked client with the reply that it was parked for."""
+        self.parked[i] = None
+        self.replies[i].append(reply)
+        self.resume(i, reply)
+
+    def _end_step(self, i: int, state: State) -> bool:
+        """Keep the new state; whether client i goes on."""
+        self.states[i] = state
+        self.models[i] = state.x
+        self.iteration += 1
+        self.times.steps[i] += 1
+        if self.times.steps[i] < self.limits[i]:
+            return True
+        self._leave(i)
+        return False
+
+    def _leave(self, i: int) -> None:
+        """Client i has finished: its last model stays with the neighbours, nobody waits for it."""
+        self.finished[i] = True
+        self.active -= 1
+        self._post(i, self.models[i], version=self.states[i].c)
+        for k in self.meetings.leave(i, self.clients[i].neighbours):
+            self._met(k)
+        self._gather()
+
+    @property
+    def over(self) -> bool:
+        limit = self.setup.iterations
+        return (limit is not None and self.iteration >= limit) or self.active == 0
+
+    # --- wait-free verbs -----------------------------------------------------------------------
+
+    def _publish(self, i: int, verb: Publish) -> None:
+        self.times.communicate(i, self.setup.costs.sending(len(verb.to)))
+        self._post(i, verb.x, verb.version)
+
+    def _post(self, i: int, x: Vector, version: int) -> None:
+        self.mailboxes.publish(i, Letter(self.times.clock[i] + self.transit, version, x), self.now)
+
+    def _gradient(self, i: int, verb: Gradient) -> object:
+        self.pending.append(i)
+        seconds = self.setup.costs.gradient(i, verb.batch.counter)
+        self.schedule(i, self.times.clock[i] + seconds)
+        return PARKED
+
+    def slope(self, i: int) -> Slope:
+        """The gradient that client i is parked for; all pending ones are computed with it."""
+        slope = self.slopes[i]
+        if slope is None:
+            verbs = [self.parked[k] for k in self.pending]
+            slopes = self.setup.workload.gradients([v.x for v in verbs], [v.batch for v in verbs])
+            for k, computed in zip(self.pending, slopes, strict=True):
+                self.slopes[k] = computed
+            self.pending.clear()
+            slope = self.slopes[i]
+            assert slope is not None, f"client {i} is not parked at a gradient"
+        self.slopes[i] = None
+        self.loss_sum += slope.loss
+        self.loss_count += 1
+        return slope
+
+    def _fetch(self, i: int, verb: Fetch) -> Inbox:
+        newest, now = self.mailboxes.newest, self.times.clock[i]
+        return {k: newest(k, now) for k in verb.neighbours}
+
+    def _mix(self, i: int, verb: Mix) -> Vector:
+        self.times.communicate(i, self.setup.costs.mixing(len(verb.inbox)))
+        return mix(verb.w, verb.x, verb.inbox)
+
+    # --- waiting verbs -------------------------------------------------------------------------
+
+    def _exchange(self, i: int, verb: Exchange) -> object:
+        self.times.communicate(i, self.setup.costs.sending(len(verb.neighbours)))
+        for k in self.meetings.arrive(i, verb, self.times.clock[i]):
+            self._met(k)
+        return PARKED
+
+    def _met(self, i: int) -> None:
+        """All models that client i waits for exist: it goes on when the last one has arrived."""
+        own, latest, inbox = self.meetings.take(i, self.models)
+        ready = max(own, latest + self.transit) if inbox else own
+        self.finish_waiting(i, inbox, waited=max(0.0, latest - own), until=ready)
+
+    def _all_reduce(self, i: int, verb: AllReduce) -> object:
+        self.gathering.arrive(i, verb, self.times.clock[i])
+        self._gather()
+        return PARKED
+
+    def _gather(self) -> None:
+        """Serve the reductions to which every active client has given its value."""
+        for round in self.gathering.complete(self.active):
+            arrivals, mean = self.gathering.take(round)
+            latest = max(arrivals.values())
+            ready = latest + self.setup.costs.all_reduce(len(arrivals), self.size)
+            for i, own in arrivals.items():
+                self.finish_waiting(i, mean, waited=latest - own, until=ready)
+
+    def finish_waiting(self, i: int, reply: object, waited: float, until: float) -> None:
+        """Client i has its reply at time `until`; of the time since it asked, `waited` was waiting."""
+        self.outcome[i] = (reply, waited, until - self.times.clock[i] - waited)
+        self.schedule(i, until)
+
+    # Cells are locked first come, first served: a request starts when the cells are free, and its
+    # effect is applied at once, because whoever asks later also starts later.
+
+    def _lock(self, cells: tuple[int, ...], i: int, seconds: float) -> None:
+        clock = self.times.clock[i]
+        free = max(clock, *(self.busy[k] for k in cells))
+        self.times.wait(i, free - clock)
+        self.times.communicate(i, seconds)
+        for k in cells:
+            self.busy[k] = free + seconds
+
+    def _load(self, i: int, verb: Load) -> Vector:
+        self._lock((i,), i, 0.0)
+        self.loaded_at[i] = self.iteration
+        return self.models[i]
+
+    def _average_with(self, i: int, verb: AverageWith) -> Vector:
+        k = verb.neighbour
+        self._lock((i, k), i, 2 * self.transit + self.setup.costs.mixing(1))
+        self.models[i] = self.models[k] = 0.5 * (self.models[i] + self.models[k])
+        return self.models[i]
+
+    def _add(self, i: int, verb: Add) -> Vector:
+        self._lock((i,), i, 0.0)
+        self.largest_delay = max(self.largest_delay, self.iteration - self.loaded_at[i])
+        self.models[i] = advance(self.models[i], verb.move, verb.statistics)
+        return self.models[i]
+
+    # --- events --------------------------------------------------------------------------------
+
+    def schedule(self, i: int, time: float) -> None:
+        self.order += 1
+        heapq.heappush(self.heap, (time, self.order, i))
+
+    def next_event(self) -> None:
+        """Let the client whose gradient or reply is ready next go on."""
+        self.now, _, i = heapq.heappop(self.heap)
+        if i in self.outcome:
+            reply, waited, busy = self.outcome.pop(i)
+            self.times.wait(i, waited)
+            self.times.communicate(i, busy)
+        else:
+            reply = self.slope(i)
+            self.times.compute_until(i, self.now)
+        self.wake(i, reply)

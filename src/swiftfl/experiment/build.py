@@ -1,0 +1,106 @@
+"""From a configuration to the objects of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from swiftfl.algorithm import Algorithm
+from swiftfl.algorithms import Swift, dsgd, ldsgd, pasgd
+from swiftfl.costs import Costs
+from swiftfl.data import Dataset, dataset, partition
+from swiftfl.data.batches import Batches
+from swiftfl.data.partition import Partition
+from swiftfl.engines import Setup
+from swiftfl.engines.sampled import Sampled
+from swiftfl.engines.virtual import Virtual
+from swiftfl.experiment.config import AlgorithmConfig, Config, TopologyConfig
+from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
+from swiftfl.graph.files import read_topology
+from swiftfl.graph.influence import given, proportional_to, uniform
+from swiftfl.rules import SGD
+from swiftfl.schedule import Decay, every
+from swiftfl.verbs import Verb
+from swiftfl.workload.models import model
+from swiftfl.workload.module import ModuleWorkload
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of, for those who report on it."""
+
+    data: Dataset
+    partition: Partition
+    workload: ModuleWorkload
+    topology: Topology
+    coefficients: Coefficients
+    setup: Setup
+
+    def engine(self, name: str) -> Virtual | Sampled:
+        return Virtual(self.setup) if name == "virtual" else Sampled(self.setup)
+
+
+def build(config: Config) -> Parts:
+    """Make everything; whatever is impossible in a configuration is said here, before anything runs."""
+    torch.set_num_threads(1)  # more threads make a busy machine ten times slower
+    graph = build_topology(config.topology)
+    data = dataset(config.data.dataset, config.data.folder, **config.data.options)
+    parts = partition(config.data.partition, data.labels, graph.n, config.seed)
+    workload = ModuleWorkload(
+        model(config.model.name, data.shape, data.classes or 1, config.model.norm),
+        data,
+        device=config.model.device,
+        batching=config.model.batching,
+    )
+    coefficients = communication_coefficients(
+        graph, build_influence(config, parts), weights_method(config.algorithm)
+    )
+    batches = [
+        Batches(parts[i], config.data.batch_size, seed=config.seed, client=i) for i in range(graph.n)
+    ]
+    setup = Setup(
+        algorithm=build_algorithm(config.algorithm),
+        workload=workload,
+        weights=[coefficients.weights(i) for i in range(graph.n)],
+        batches=batches,
+        step_size=Decay(**config.algorithm.step_size.model_dump()),
+        influence=coefficients.influence.tolist(),
+        costs=Costs(**config.engine.costs.model_dump()),
+        barrier=config.engine.barrier,
+        epochs=config.engine.epochs,
+        iterations=config.engine.iterations,
+        seed=config.seed,
+    )
+    return Parts(data, parts, workload, graph, coefficients, setup)
+
+
+def build_topology(config: TopologyConfig) -> Topology:
+    if config.edges is not None:
+        return read_topology(config.edges)
+    return topology(config.name, config.clients, config.clusters, **config.options)
+
+
+def build_influence(config: Config, parts: Partition) -> np.ndarray:
+    if config.influence == "uniform":
+        return uniform(len(parts))
+    if config.influence == "data":
+        return proportional_to(parts.sizes)
+    return given(config.influence, len(parts))
+
+
+def weights_method(config: AlgorithmConfig) -> str:
+    """CCS for SWIFT; Metropolis for the algorithms that need a symmetric matrix."""
+    return config.weights or ("ccs" if config.name == "swift" else "metropolis")
+
+
+def build_algorithm(config: AlgorithmConfig) -> Algorithm[Verb]:
+    rule = SGD(config.momentum, config.weight_decay, config.nesterov)
+    if config.name == "swift":
+        return Swift(every(config.communication_set), rule)
+    if config.name == "dsgd":
+        return dsgd(rule)
+    if config.name == "pasgd":
+        return pasgd(config.i1, rule)
+    return ldsgd(config.i1, config.i2, rule)

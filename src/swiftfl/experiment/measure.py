@@ -1,0 +1,111 @@
+"""What is measured of a run: while it goes on, and at its end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from swiftfl.engines.world import World
+from swiftfl.vector import Vector, consensus, consensus_distance
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The models at one moment. Losses are of the test set unless they say otherwise."""
+
+    iteration: int
+    epoch: float
+    time: float
+    loss: float
+    accuracy: float | None
+    mean_client_loss: float | None
+    mean_client_accuracy: float | None
+    train_loss: float | None
+    consensus_distance: float
+    models_in_memory: int
+    evaluation_seconds: float
+
+
+def measure(world: World, clients: int) -> Measurement:
+    """Evaluate the consensus model, and up to `clients` client models, spread evenly."""
+    began = time.perf_counter()
+    centre = consensus(world.models)
+    chosen = [world.models[i] for i in _spread(world.n, clients)]
+    whole, *each = world.setup.workload.evaluate([centre, *chosen])
+    accuracies = [e.accuracy for e in each if e.accuracy is not None]
+    result = Measurement(
+        iteration=world.iteration,
+        epoch=float(np.mean([s / b.steps_per_epoch for s, b in _steps(world)])),
+        time=max(world.times.clock),
+        loss=whole.loss,
+        accuracy=whole.accuracy,
+        mean_client_loss=float(np.mean([e.loss for e in each])) if each else None,
+        mean_client_accuracy=float(np.mean(accuracies)) if accuracies else None,
+        train_loss=world.loss_sum / world.loss_count if world.loss_count else None,
+        consensus_distance=consensus_distance(world.models, centre),
+        models_in_memory=models_in_memory(world),
+        evaluation_seconds=time.perf_counter() - began,
+    )
+    world.loss_sum, world.loss_count = 0.0, 0
+    return result
+
+
+def times_per_epoch(world: World) -> dict[str, float]:
+    """How clients spend their time: means over clients, each per epoch of its own."""
+    epochs = np.array([s / b.steps_per_epoch for s, b in _steps(world)])
+    trained = epochs > 0
+
+    def mean(seconds: list[float]) -> float:
+        return float(np.mean(np.array(seconds)[trained] / epochs[trained])) if trained.any() else 0.0
+
+    times = world.times
+    return {
+        "compute_seconds_per_epoch": mean(times.compute),
+        "communication_seconds_per_epoch": mean(times.communication),
+        "waiting_seconds_per_epoch": mean(times.waiting),
+    }
+
+
+def summarise(world: World, last: Measurement) -> dict[str, Any]:
+    """The numbers of the table."""
+    split = times_per_epoch(world)
+    return {
+        "accuracy": last.accuracy,
+        "loss": last.loss,
+        "seconds_per_epoch": sum(split.values()),
+        **split,
+        "consensus_distance": last.consensus_distance,
+        "mean_client_loss": last.mean_client_loss,
+        "mean_client_accuracy": last.mean_client_accuracy,
+        "iterations": world.iteration,
+        "virtual_seconds": max(world.times.clock),
+        "parameters": world.setup.workload.parameters,
+        "models_in_memory": last.models_in_memory,
+        "largest_delay": world.largest_delay,
+    }
+
+
+def models_in_memory(world: World) -> int:
+    """Distinct models held: one per client, and older versions that a mailbox may still need."""
+    held: dict[int, Vector] = {id(x): x for x in world.models}
+    for letters in world.mailboxes.letters:
+        held.update((id(letter.x), letter.x) for letter in letters)
+    return len(held)
+
+
+def row(measurement: Measurement) -> dict[str, Any]:
+    return asdict(measurement)
+
+
+def _steps(world: World) -> Any:
+    return zip(world.times.steps, world.setup.batches, strict=True)
+
+
+def _spread(n: int, count: int) -> list[int]:
+    """`count` of n indices, evenly spread (all of them if there are no more)."""
+    if count >= n:
+        return list(range(n))
+    return [(k * n) // count for k in range(count)]

@@ -1,0 +1,152 @@
+"""Running a configuration: the loop around an engine that measures, records and can go on later."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from swiftfl.engines import checkpoint
+from swiftfl.engines.sampled import Sampled
+from swiftfl.engines.virtual import Virtual
+from swiftfl.experiment.build import Parts, build
+from swiftfl.experiment.config import Config, parse
+from swiftfl.experiment.measure import Measurement, measure, row, summarise
+from swiftfl.record import RunFolder, versions
+from swiftfl.vector import Vector, consensus
+
+
+class Progress(Protocol):
+    """Whoever shows how far a run is."""
+
+    def __call__(self, done: int, total: int, last: Measurement) -> None: ...
+
+
+def silent(done: int, total: int, last: Measurement) -> None:
+    """No progress is shown."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found. `curve` holds one measurement per evaluation."""
+
+    config: Config
+    summary: dict[str, Any]
+    curve: list[dict[str, Any]]
+    models: list[Vector]
+
+
+def run(
+    config: Config,
+    out: Path | None = None,
+    progress: Progress = silent,
+    checkpoint_every: float | None = None,
+) -> Result:
+    """Run a configuration; with `out`, record it there, with a checkpoint every so many seconds."""
+    parts = build(config)
+    folder = None if out is None else RunFolder.create(out)
+    engine = parts.engine(config.engine.name)
+    if folder is not None:
+        folder.write_json("config.json", config.model_dump(mode="json"))
+        folder.write_json("versions.json", versions())
+        folder.append("events.jsonl", {"event": "start", "iteration": 0, "time": 0.0})
+    engine.start()
+    recorder = _Recorder(folder, [])
+    recorder.add(measure(engine, config.evaluation.clients))
+    return _go_on(config, parts, engine, recorder, progress, checkpoint_every)
+
+
+def resume(path: Path, progress: Progress = silent, checkpoint_every: float | None = None) -> Result:
+    """Go on with a recorded run from its last checkpoint; the result is that of a run without pause."""
+    folder = RunFolder.open(path)
+    config = parse(folder.read_json("config.json"))
+    parts = build(config)
+    engine = parts.engine(config.engine.name)
+    saved = folder.read_checkpoint()
+    if saved is None:
+        engine.start()
+        rows: list[dict[str, Any]] = []
+    else:
+        checkpoint.restore(engine, checkpoint.Checkpoint(*saved))
+        rows = [r for r in folder.read_rows("metrics.jsonl") if r["iteration"] <= engine.iteration]
+    folder.rewrite_rows("metrics.jsonl", rows)
+    folder.append("events.jsonl", {"event": "resume", "iteration": engine.iteration, "time": engine.now})
+    recorder = _Recorder(folder, rows)
+    if not rows:
+        recorder.add(measure(engine, config.evaluation.clients))
+    return _go_on(config, parts, engine, recorder, progress, checkpoint_every)
+
+
+class _Recorder:
+    """Keeps the curve, in memory and in the run folder if there is one."""
+
+    def __init__(self, folder: RunFolder | None, curve: list[dict[str, Any]]) -> None:
+        self.folder = folder
+        self.curve = curve
+        self.last: Measurement | None = None
+
+    def add(self, measurement: Measurement) -> None:
+        self.last = measurement
+        self.curve.append(row(measurement))
+        if self.folder is not None:
+            self.folder.append("metrics.jsonl", self.curve[-1])
+
+    def event(self, name: str, engine: Virtual | Sampled, **more: object) -> None:
+        if self.folder is not None:
+            at = {"event": name, "iteration": engine.iteration, "time": engine.now}
+            self.folder.append("events.jsonl", {**at, **more})
+
+
+def _go_on(
+    config: Config,
+    parts: Parts,
+    engine: Virtual | Sampled,
+    recorder: _Recorder,
+    progress: Progress,
+    checkpoint_every: float | None,
+) -> Result:
+    every = _evaluation_interval(config, parts)
+    total = _total(config, parts)
+    saved_at = time.monotonic()
+    while not engine.over:
+        engine.advance(every - engine.iteration % every)
+        recorder.add(measure(engine, config.evaluation.clients))
+        assert recorder.last is not None
+        progress(engine.iteration, total, recorder.last)
+        if checkpoint_every is not None and time.monotonic() - saved_at >= checkpoint_every:
+            _save(engine, recorder)
+            saved_at = time.monotonic()
+    return _finish(config, engine, recorder)
+
+
+def _save(engine: Virtual | Sampled, recorder: _Recorder) -> None:
+    if recorder.folder is not None:
+        saved = checkpoint.save(engine)
+        recorder.folder.write_checkpoint(saved.tree, saved.arrays)
+        recorder.event("checkpoint", engine)
+
+
+def _finish(config: Config, engine: Virtual | Sampled, recorder: _Recorder) -> Result:
+    last = recorder.last or measure(engine, config.evaluation.clients)
+    summary = summarise(engine, last)
+    if recorder.folder is not None:
+        recorder.folder.write_models(engine.models, consensus(engine.models))
+        recorder.folder.write_json("summary.json", summary)
+        recorder.event("end", engine)
+        recorder.folder.remove_checkpoint()
+    return Result(config, summary, recorder.curve, engine.models)
+
+
+def _evaluation_interval(config: Config, parts: Parts) -> int:
+    """In client steps: what all clients together take per epoch, times the epochs between evaluations."""
+    per_epoch = sum(batches.steps_per_epoch for batches in parts.setup.batches)
+    return max(1, round(per_epoch * config.evaluation.every_epochs))
+
+
+def _total(config: Config, parts: Parts) -> int:
+    setup = parts.setup
+    ends = [setup.iterations] if setup.iterations is not None else []
+    if setup.epochs is not None:
+        ends.append(setup.epochs * sum(batches.steps_per_epoch for batches in setup.batches))
+    return min(ends)

@@ -1,0 +1,109 @@
+"""Same seed, same run; and a run that is paused anywhere and resumed is the run without the pause."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import quadratic_setup, run_to_end
+
+import swiftfl
+from swiftfl.algorithms import Swift, dsgd, ldsgd
+from swiftfl.costs import Costs
+from swiftfl.engines import Sampled, Virtual, checkpoint
+from swiftfl.errors import UserError
+from swiftfl.record import RunFolder
+from swiftfl.rules import SGD
+from swiftfl.schedule import every
+
+ALGORITHMS: dict[str, Any] = {
+    "swift": Swift(every(1), SGD(momentum=0.9)),
+    "dsgd": dsgd(SGD(momentum=0.9)),
+    "ldsgd": ldsgd(2, 2),
+}
+ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
+COSTS = Costs(compute=0.01, latency=0.004, slowdown={3: 4.0, 1: 0.7})
+
+
+def world(engine: str, algorithm: str, barrier: str = "neighbours") -> Any:
+    setup, _, _ = quadratic_setup(ALGORITHMS[algorithm], epochs=8, costs=COSTS, barrier=barrier)
+    return ENGINES[engine](setup)
+
+
+def assert_same(a: Any, b: Any) -> None:
+    assert a.iteration == b.iteration
+    assert a.times.clock == b.times.clock
+    assert a.times.waiting == b.times.waiting
+    assert all((x == y).all() for x, y in zip(a.models, b.models, strict=True))
+    assert a.loss_sum == b.loss_sum
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_same_seed_same_run(engine: str, algorithm: str) -> None:
+    assert_same(run_to_end(world(engine, algorithm)), run_to_end(world(engine, algorithm)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    engine=st.sampled_from(sorted(ENGINES)),
+    algorithm=st.sampled_from(sorted(ALGORITHMS)),
+    barrier=st.sampled_from(["neighbours", "global"]),
+    pauses=st.lists(st.integers(0, 239), min_size=1, max_size=3),
+)
+def test_pausing_changes_nothing(engine: str, algorithm: str, barrier: str, pauses: list[int]) -> None:
+    current = world(engine, algorithm, barrier)
+    current.start()
+    for pause in sorted(pauses):
+        current.advance(pause - current.iteration)
+        saved = checkpoint.save(current)
+        tree = json.loads(json.dumps(saved.tree))
+        arrays = {name: x.copy() for name, x in saved.arrays.items()}
+        current = world(engine, algorithm, barrier)
+        checkpoint.restore(current, checkpoint.Checkpoint(tree, arrays))
+    current.advance(10**9)
+    assert_same(run_to_end(world(engine, algorithm, barrier)), current)
+
+
+def test_a_checkpoint_survives_the_disk(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    paused = world("virtual", "swift")
+    paused.start()
+    paused.advance(77)
+    saved = checkpoint.save(paused)
+    folder.write_checkpoint(saved.tree, saved.arrays)
+    folder.write_checkpoint(saved.tree, saved.arrays)  # the second replaces the first
+    found = folder.read_checkpoint()
+    assert found is not None
+    resumed = world("virtual", "swift")
+    checkpoint.restore(resumed, checkpoint.Checkpoint(*found))
+    resumed.advance(10**9)
+    assert_same(run_to_end(world("virtual", "swift")), resumed)
+
+
+def test_without_the_models_on_their_way_a_resumed_run_differs() -> None:
+    """The test above can fail: drop what is in flight, and the run is another one."""
+    paused = world("virtual", "swift")
+    paused.start()
+    paused.advance(77)
+    saved = checkpoint.save(paused)
+    for letters in saved.tree["letters"]:
+        del letters[1:]
+    resumed = world("virtual", "swift")
+    checkpoint.restore(resumed, saved)
+    resumed.advance(10**9)
+    whole = run_to_end(world("virtual", "swift"))
+    assert any((x != y).any() for x, y in zip(whole.models, resumed.models, strict=True))
+
+
+def test_a_checkpoint_of_another_run_is_refused() -> None:
+    paused = world("virtual", "swift")
+    paused.start()
+    saved = checkpoint.save(paused)
+    bigger, _, _ = quadratic_setup(ALGORITHMS["swift"], swiftfl.ring(7))
+    with pytest.raises(UserError, match="6 clients"):
+        checkpoint.restore(Virtual(bigger), saved)

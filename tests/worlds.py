@@ -1,0 +1,59 @@
+"""Small worlds for tests: quadratics on small graphs, in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import swiftfl
+from swiftfl.algorithm import Algorithm
+from swiftfl.data.batches import NoSamples
+from swiftfl.engines import Setup
+from swiftfl.graph import Coefficients, Topology, communication_coefficients
+from swiftfl.schedule import constant
+from swiftfl.verbs import Verb
+from swiftfl.workload.quadratic import Quadratic
+
+STEP_SIZE = 0.05
+
+
+def skewed(n: int) -> np.ndarray:
+    """An influence vector far from uniform."""
+    p = np.arange(1, n + 1, dtype=float)
+    return p / p.sum()
+
+
+def quadratic_setup(
+    algorithm: Algorithm[Verb],
+    topology: Topology | None = None,
+    influence: np.ndarray | None = None,
+    method: str = "ccs",
+    noise: float = 0.1,
+    steps_per_epoch: int = 5,
+    dimension: int = 7,
+    **options: Any,
+) -> tuple[Setup, Coefficients, Quadratic]:
+    """A federation on random quadratics; `options` go to `Setup`."""
+    topology = topology or swiftfl.ring(6)
+    n = topology.n
+    coefficients = communication_coefficients(topology, influence, method)
+    workload = Quadratic.random(n, dimension, seed=3, noise=noise)
+    if "epochs" not in options and "iterations" not in options:
+        options["iterations"] = 200
+    setup = Setup(
+        algorithm=algorithm,
+        workload=workload,
+        weights=[coefficients.weights(i) for i in range(n)],
+        batches=[NoSamples(i, steps_per_epoch) for i in range(n)],
+        step_size=constant(STEP_SIZE),
+        influence=coefficients.influence.tolist(),
+        **options,
+    )
+    return setup, coefficients, workload
+
+
+def run_to_end(engine: Any) -> Any:
+    engine.start()
+    engine.advance(10**9)
+    return engine
