@@ -1,0 +1,164 @@
+"""`swiftfl graph`: a topology, its communication coefficients, and how fast they mix."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from swiftfl.errors import UserError
+from swiftfl.graph import Coefficients, Topology, communication_coefficients, given, topology, uniform
+from swiftfl.graph.files import read_topology, write_topology
+from swiftfl.graph.influence import Influence
+from swiftfl.graph.registry import BUILDERS
+
+ROWS_SHOWN = 32
+JSON_MOST_EDGES = 5_000_000
+
+
+def graph(
+    name: Annotated[
+        str | None, typer.Argument(help=f"The topology: {', '.join(BUILDERS)}.", show_default=False)
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="The number of clients.")] = None,
+    clusters: Annotated[int | None, typer.Option(help="Cliques of ring_of_cliques.")] = None,
+    degree: Annotated[int | None, typer.Option(help="Of random_regular and watts_strogatz.")] = None,
+    probability: Annotated[float | None, typer.Option(help="Of erdos_renyi and watts_strogatz.")] = None,
+    attach: Annotated[int | None, typer.Option(help="Edges of a newcomer of barabasi_albert.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Rows of grid and torus.")] = None,
+    cols: Annotated[int | None, typer.Option(help="Columns of grid and torus.")] = None,
+    edges: Annotated[
+        Path | None, typer.Option(help="Read the topology: lines `i j`, .json, .graphml.")
+    ] = None,
+    influence: Annotated[
+        str | None, typer.Option(help="Scores 0.1,0.2,... or a JSON file (default: uniform).")
+    ] = None,
+    weights: Annotated[str, typer.Option(help="ccs, ccs_by_rate, metropolis or fastest.")] = "ccs",
+    draw: Annotated[Path | None, typer.Option(help="Draw into an .svg, .png or .pdf file.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the topology: edge list, .json, .graphml.")] = None,
+    seed: Annotated[int, typer.Option(help="Of random topologies.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Show a topology with its communication coefficients and spectral gap."""
+    options = {"degree": degree, "probability": probability, "attach": attach, "rows": rows, "cols": cols}
+    asked = _named(name, clients, clusters, seed, options) if edges is None else _read(edges, name, clients)
+    coefficients = communication_coefficients(asked, _influence(influence, asked.n), weights)
+    if as_json and asked.m > JSON_MOST_EDGES:
+        raise UserError(f"{asked.m} edges are too many for --json: use --save")
+    if save is not None:
+        write_topology(asked, save)
+    if draw is not None:
+        _draw(coefficients, draw)
+    if as_json:
+        print(json.dumps(_summary(coefficients)))
+    else:
+        _show(coefficients, [file for file in (save, draw) if file is not None])
+
+
+def _named(
+    name: str | None, clients: int | None, clusters: int | None, seed: int, options: dict[str, Any]
+) -> Topology:
+    if name is None:
+        raise UserError(f"name a topology ({', '.join(BUILDERS)}) or give --edges FILE")
+    if clients is None:
+        rows, cols = options["rows"], options["cols"]
+        if rows is None or cols is None:
+            raise UserError(f"topology {name} needs --clients")
+        clients = rows * cols
+    return topology(name, clients, clusters=clusters, seed=seed, **options)
+
+
+def _read(file: Path, name: str | None, clients: int | None) -> Topology:
+    if name is not None:
+        raise UserError(f"give either the topology {name!r} or --edges {file}, not both")
+    read = read_topology(file)
+    if clients is not None and clients != read.n:
+        raise UserError(f"{file} has {read.n} clients, not {clients}")
+    return read
+
+
+def _influence(text: str | None, n: int) -> Influence:
+    """Numbers with commas between, or a JSON file with a list (or an object with "influence")."""
+    if text is None:
+        return uniform(n)
+    try:
+        return given([float(part) for part in text.split(",")], n)
+    except UserError:
+        raise
+    except ValueError:
+        return given(_influence_file(Path(text)), n)
+
+
+def _influence_file(file: Path) -> list[float]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(
+            f"--influence {file}: neither numbers with commas between nor a file ({error.strerror})"
+        ) from None
+    except (ValueError, RecursionError):
+        raise UserError(f"--influence {file}: not JSON") from None
+    if isinstance(values, dict):
+        values = values.get("influence")
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        raise UserError(f"--influence {file}: expected a JSON list of numbers")
+    return [float(value) for value in values]
+
+
+def _draw(coefficients: Coefficients, file: Path) -> None:
+    from swiftfl.graph.drawing import draw
+
+    draw(coefficients.topology, coefficients, file)
+
+
+def _summary(c: Coefficients) -> dict[str, Any]:
+    return {
+        "clients": c.topology.n,
+        "edges": c.topology.edges.tolist(),
+        "influence": c.influence.tolist(),
+        "method": c.method,
+        "columns": [{str(j): weight for j, weight in column.items()} for column in c.columns()],
+        "rho": c.rho,
+        "spectral_gap": c.spectral_gap,
+    }
+
+
+def _show(c: Coefficients, written: list[Path]) -> None:
+    console = Console(highlight=False)
+    t, report = c.topology, c.report()
+    summary = Table(show_header=False, box=None, pad_edge=False)
+    for key, value in [
+        ("clients", f"{t.n}"),
+        ("edges", f"{t.m}"),
+        ("degree", f"{t.degrees.min()} to {t.degrees.max()}"),
+        ("influence", f"{c.influence.min():.6g} to {c.influence.max():.6g}"),
+        ("weights", c.method),
+        ("own weight", f"{c.own.min():.6g} to {c.own.max():.6g}"),
+        ("rho", f"{c.rho:.10g}"),
+        ("spectral gap", f"{c.spectral_gap:.6g}"),
+        ("conditions (a)-(d)", "hold" if report.violation is None else report.violation),
+    ]:
+        summary.add_row(key, value)
+    console.print(summary)
+    _show_columns(console, c)
+    for file in written:
+        console.print(f"written: {file}", soft_wrap=True)
+
+
+def _show_columns(console: Console, c: Coefficients) -> None:
+    table = Table(title="columns: the weight of each model in a client's average")
+    table.add_column("client", justify="right")
+    table.add_column("influence", justify="right")
+    table.add_column("own", justify="right")
+    table.add_column("neighbours", overflow="ellipsis", no_wrap=True)
+    for i in range(min(c.topology.n, ROWS_SHOWN)):
+        w = c.weights(i)
+        shown = "  ".join(f"{j}: {weight:.4g}" for j, weight in list(w.of.items())[:ROWS_SHOWN])
+        table.add_row(f"{i}", f"{c.influence[i]:.4g}", f"{w.own:.4g}", shown)
+    console.print(table)
+    if c.topology.n > ROWS_SHOWN:
+        console.print(f"... and {c.topology.n - ROWS_SHOWN} more clients (--json shows all)")
