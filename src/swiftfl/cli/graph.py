@@ -31,9 +31,7 @@ def graph(
     attach: Annotated[int | None, typer.Option(help="Edges of a newcomer of barabasi_albert.")] = None,
     rows: Annotated[int | None, typer.Option(help="Rows of grid and torus.")] = None,
     cols: Annotated[int | None, typer.Option(help="Columns of grid and torus.")] = None,
-    edges: Annotated[
-        Path | None, typer.Option(help="Read the topology: lines `i j`, .json, .graphml.")
-    ] = None,
+    edges: Annotated[Path | None, typer.Option(help="Read a topology: lines `i j`, .json, .graphml.")] = None,
     influence: Annotated[
         str | None, typer.Option(help="Scores 0.1,0.2,... or a JSON file (default: uniform).")
     ] = None,

@@ -57,7 +57,7 @@ def _figure(topology: Topology, coefficients: Coefficients | None, title: str | 
     _draw_edges(axes, topology, coefficients, points)
     _draw_clients(axes, topology, coefficients, points)
     axes.set_title(title or _caption(topology, coefficients), fontsize=11, color=TEXT)
-    axes.set_aspect("equal")
+    axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.08)
     axes.set_axis_off()
     return figure
@@ -76,7 +76,7 @@ def _draw_edges(axes: Any, topology: Topology, coefficients: Coefficients | None
 
     if topology.m == 0:
         return
-    width: float | Points = 1.2
+    width: float | Points = 2.0
     if coefficients is not None:
         p, edges = coefficients.influence, topology.edges
         weight = coefficients.a * (p[edges[:, 0]] + p[edges[:, 1]]) / 2.0
@@ -106,35 +106,33 @@ def _middle_size(n: int) -> float:
 
 
 def _layout(topology: Topology) -> Points:
-    """A circle where neighbours are mostly next to each other (rings, cliques); else springs."""
-    n = topology.n
+    """A circle for rings and complete graphs; springs, started from a good guess, for the others."""
+    n, hop = topology.n, topology.edges[:, 1] - topology.edges[:, 0]
     if n == 1:
         return np.zeros((1, 2))
-    if _is_round(topology):
-        angle = np.pi / 2.0 - 2.0 * np.pi * np.arange(n) / n
-        return np.column_stack([np.cos(angle), np.sin(angle)])
-    return _springs(topology)
+    closed = int((hop == 1).sum()) == n - 1 and bool((hop == n - 1).any())
+    if closed and (topology.m == n or topology.m == n * (n - 1) // 2):
+        return _circle(n)
+    tree = topology.m < n
+    return _springs(topology, _circle(n) if closed or tree else None)
 
 
-def _is_round(topology: Topology) -> bool:
-    """Whether nearly all of 0-1, 1-2, ..., (n-1)-0 are edges, and the graph is no grid or tree."""
-    n, edges = topology.n, topology.edges
-    hop = edges[:, 1] - edges[:, 0]
-    closed = bool((hop == n - 1).any())
-    successive = int((hop == 1).sum())
-    cliques = topology.m >= 2 * n
-    return successive == n - 1 and (closed or cliques)
+def _circle(n: int) -> Points:
+    angle = np.pi / 2.0 - 2.0 * np.pi * np.arange(n) / n
+    return np.column_stack([np.cos(angle), np.sin(angle)])
 
 
-def _springs(topology: Topology) -> Points:
+def _springs(topology: Topology, start: Points | None) -> Points:
     """Kamada-Kawai for small graphs (shows grids as grids), force-directed for larger ones."""
     import networkx
 
     graph = networkx.Graph()
     graph.add_nodes_from(range(topology.n))
     graph.add_edges_from(topology.edges.tolist())
-    if topology.n <= 120 and topology.is_connected:
-        places = networkx.kamada_kawai_layout(graph)
+    if topology.n <= 200 and topology.is_connected:
+        first = networkx.spectral_layout(graph) if start is None else dict(enumerate(start))
+        apart = 1e-3 * _circle(topology.n)  # no two clients in the same place
+        places = networkx.kamada_kawai_layout(graph, pos={i: first[i] + apart[i] for i in first})
     else:
         places = networkx.spring_layout(graph, seed=0, iterations=100)
     return np.array([places[i] for i in range(topology.n)], dtype=np.float64)
