@@ -25,5 +25,6 @@ class Client:
     index: int
     neighbours: tuple[int, ...]
     w: Weights
+    influence: float
     batch: Callable[[int], Batch]
     step_size: Callable[[int], float]

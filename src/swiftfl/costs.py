@@ -53,9 +53,11 @@ class Costs:
 
     def all_reduce(self, clients: int, size: int) -> float:
         """A ring all-reduce: 2 (n-1) messages of size/n each, one after the other."""
-        if clients == 1:
-            return 0.0
         return 2 * (clients - 1) * (self.latency + size / clients / self.bandwidth)
+
+    def server(self, clients: int, size: int) -> float:
+        """Upload and download through a server whose link the clients share."""
+        return 2 * (self.latency + clients * size / self.bandwidth) if clients > 1 else 0.0
 
 
 FREE = Costs(compute=0.0, send=0.0, mix=0.0, latency=0.0, bandwidth=math.inf)

@@ -26,3 +26,20 @@ class Slope:
     g: Vector
     loss: float
     statistics: Statistics | None = None
+
+    def packed(self) -> Vector:
+        """Gradient and statistics as one vector, to be averaged together."""
+        if self.statistics is None:
+            return self.g
+        out: Vector = self.g.copy()
+        out[-self.statistics.values.size :] = self.statistics.values
+        return out
+
+    def unpacked(self, mean: Vector) -> Slope:
+        """What `packed` vectors' mean stands for."""
+        if self.statistics is None:
+            return Slope(mean, self.loss)
+        size = self.statistics.values.size
+        g = mean.copy()
+        g[-size:] = 0
+        return Slope(g, self.loss, Statistics(mean[-size:], self.statistics.rate))

@@ -125,6 +125,7 @@ class AllReduce:
     value: Vector
     weight: float
     round: int
+    by_server: bool = False
 
     def __iter__(self) -> Generator[AllReduce, Vector, Vector]:
         return (yield self)

@@ -132,7 +132,7 @@ def save(world: World) -> Checkpoint:
         "latest": list(meetings.latest.items()),
         "gone": sorted(meetings.gone),
         "gathering": [
-            [[i, time, put(verb.value), verb.weight, verb.round] for i, (time, verb) in given.items()]
+            [[i, time, put(verb.value), verb.weight, verb.round, verb.by_server] for i, (time, verb) in given.items()]
             for given in gathering.rounds.values()
         ],
         "draws": world.draws if isinstance(world, Sampled) else 0,
@@ -175,7 +175,7 @@ def _restore_rounds(world: World, tree: Mapping[str, Any], arrays: Mapping[str, 
     meetings.latest = dict(tree["latest"])
     meetings.gone = set(tree["gone"])
     world.gathering.rounds = {
-        given[0][4]: {i: (time, AllReduce(arrays[x], w, round)) for i, time, x, w, round in given}
+        given[0][4]: {i: (time, AllReduce(arrays[x], w, round, server)) for i, time, x, w, round, server in given}
         for given in tree["gathering"]
     }
 

@@ -110,11 +110,12 @@ class Gathering:
     def complete(self, active: int) -> list[int]:
         return [round for round, given in self.rounds.items() if len(given) >= active]
 
-    def take(self, round: int) -> tuple[dict[int, float], Vector]:
-        """When each client arrived, and the weighted mean, summed in the clients' order."""
+    def take(self, round: int) -> tuple[dict[int, float], Vector, bool]:
+        """When each client arrived, the weighted mean (summed in the clients' order), and how."""
         given = self.rounds.pop(round)
         verbs = [given[i][1] for i in sorted(given)]
         total = np.zeros_like(verbs[0].value)
         for verb in verbs:
             total += verb.weight * verb.value
-        return {i: time for i, (time, _) in given.items()}, total / sum(v.weight for v in verbs)
+        mean = (total / sum(verb.weight for verb in verbs)).astype(total.dtype, copy=False)
+        return {i: time for i, (time, _) in given.items()}, mean, verbs[0].by_server

@@ -89,7 +89,7 @@ class Setup:
     def client(self, i: int) -> Client:
         w, batches = self.weights[i], self.batches[i]
         step_size = LocalStepSize(self.step_size, batches.steps_per_epoch)
-        return Client(i, tuple(w.of), w, batches, step_size)
+        return Client(i, tuple(w.of), w, self.influence[i], batches, step_size)
 
     def steps_of(self, i: int) -> float:
         """After how many local steps client i has finished."""

@@ -197,9 +197,10 @@ class World:
     def _gather(self) -> None:
         """Serve the reductions to which every active client has given its value."""
         for round in self.gathering.complete(self.active):
-            arrivals, mean = self.gathering.take(round)
+            arrivals, mean, by_server = self.gathering.take(round)
             latest = max(arrivals.values())
-            ready = latest + self.setup.costs.all_reduce(len(arrivals), self.size)
+            cost = self.setup.costs.server if by_server else self.setup.costs.all_reduce
+            ready = latest + cost(len(arrivals), self.size)
             for i, own in arrivals.items():
                 self.finish_waiting(i, mean, waited=latest - own, until=ready)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from swiftfl.algorithm import Algorithm
-from swiftfl.algorithms import Swift, dsgd, ldsgd, pasgd
+from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs
 from swiftfl.data import Dataset, dataset, partition
 from swiftfl.data.batches import Batches
@@ -20,6 +21,7 @@ from swiftfl.experiment.config import AlgorithmConfig, Config, TopologyConfig
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given, proportional_to, uniform
+from swiftfl.graph.matchings import matching_plan
 from swiftfl.rules import SGD
 from swiftfl.schedule import Decay, every
 from swiftfl.verbs import Verb
@@ -61,7 +63,7 @@ def build(config: Config) -> Parts:
         Batches(parts[i], config.data.batch_size, seed=config.seed, client=i) for i in range(graph.n)
     ]
     setup = Setup(
-        algorithm=build_algorithm(config.algorithm),
+        algorithm=build_algorithm(config.algorithm, graph, config.seed),
         workload=workload,
         weights=[coefficients.weights(i) for i in range(graph.n)],
         batches=batches,
@@ -95,12 +97,17 @@ def weights_method(config: AlgorithmConfig) -> str:
     return config.weights or ("ccs" if config.name == "swift" else "metropolis")
 
 
-def build_algorithm(config: AlgorithmConfig) -> Algorithm[Verb]:
+def build_algorithm(config: AlgorithmConfig, graph: Topology, seed: int) -> Algorithm[Verb]:
     rule = SGD(config.momentum, config.weight_decay, config.nesterov)
-    if config.name == "swift":
-        return Swift(every(config.communication_set), rule)
-    if config.name == "dsgd":
-        return dsgd(rule)
-    if config.name == "pasgd":
-        return pasgd(config.i1, rule)
-    return ldsgd(config.i1, config.i2, rule)
+    made: dict[str, Callable[[], Algorithm[Verb]]] = {
+        "swift": lambda: Swift(every(config.communication_set), rule),
+        "dsgd": lambda: dsgd(rule),
+        "pasgd": lambda: pasgd(config.i1, rule),
+        "ldsgd": lambda: ldsgd(config.i1, config.i2, rule),
+        "adpsgd": lambda: AdPsgd(rule, seed),
+        "matcha": lambda: Matcha(matching_plan(graph, config.budget), rule, seed),
+        "gossip": lambda: Gossip(graph, rule, seed),
+        "allreduce": lambda: AllReduceSgd(rule),
+        "fedavg": lambda: FedAvg(every(config.i1), rule),
+    }
+    return made[config.name]()

@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from swiftfl.errors import UserError
 
-AlgorithmName = Literal["swift", "dsgd", "pasgd", "ldsgd"]
+AlgorithmName = Literal[
+    "swift", "dsgd", "pasgd", "ldsgd", "adpsgd", "matcha", "gossip", "allreduce", "fedavg"
+]
 WeightsName = Literal["ccs", "ccs_by_rate", "metropolis", "fastest"]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -52,12 +54,17 @@ class StepSizeConfig(Section):
 
 
 class AlgorithmConfig(Section):
-    """`communication_set` is the s of SWIFT's C_s; `i1` and `i2` belong to PA-SGD and LD-SGD."""
+    """What the clients do.
+
+    `communication_set` is the s of SWIFT's C_s. `i1` are the local steps between averagings of PA-SGD,
+    LD-SGD and FedAvg, `i2` the averaging ones of LD-SGD; `budget` is MATCHA's.
+    """
 
     name: AlgorithmName = "swift"
     communication_set: Annotated[int, Field(ge=0)] = 0
     i1: Annotated[int, Field(ge=0)] = 1
     i2: Count = 1
+    budget: Annotated[float, Field(gt=0, le=1)] = 0.5
     weights: WeightsName | None = None
     step_size: StepSizeConfig = StepSizeConfig()
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9

@@ -1,0 +1,47 @@
+"""AD-PSGD: asynchronous decentralized parallel SGD (Lian et al., ICML 2018, Algorithm 1).
+
+Each client, at its own speed and with the others changing its model cell meanwhile:
+
+    x^    <- its cell                          (the cell may change during the gradient)
+    g     <- gradient at x^
+    cells <- cells W_k                         (averages its cell with one random neighbour's)
+    cell  <- cell - step_size g(x^)
+
+In matrix form, X_{k+1} = X_k W_k - step_size G(X^_k), with W_k averaging one pair. The convergence
+proof bounds the delay k - k^ between reading and writing; engines report the largest one seen.
+
+Deviations: the partner is uniform among all neighbours (the authors make the graph bipartite to
+avoid deadlocks among locks; here a pair's cells are taken in one atomic verb). A client that has
+finished its data goes on serving its cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from swiftfl.client import Client, State
+from swiftfl.rules import SGD
+from swiftfl.streams import stream
+from swiftfl.verbs import Add, AverageWith, Gradient, Load, Verb
+
+
+@dataclass(frozen=True)
+class AdPsgd:
+    """Pairwise averaging with a random neighbour after every gradient; `seed` draws the partners."""
+
+    rule: SGD = SGD()
+    seed: int = 0
+    name: str = "adpsgd"
+
+    def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
+        x = yield from Load()
+        slope = yield from Gradient(x, me.batch(s.c))
+        if me.neighbours:
+            yield from AverageWith(self.partner(me, s.c))
+        move, memory = self.rule.update(slope.g, x, me.step_size(s.c), s.memory)
+        x = yield from Add(move, slope.statistics)
+        return State(x, s.c + 1, memory)
+
+    def partner(self, me: Client, c: int) -> int:
+        return me.neighbours[stream(self.seed, "partner", me.index, c).integers(len(me.neighbours))]

@@ -1,0 +1,146 @@
+"""One battery for every algorithm: what must hold whatever the method."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from worlds import STEP_SIZE, quadratic_setup, run_to_end
+
+import swiftfl
+from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
+from swiftfl.costs import Costs
+from swiftfl.engines import Sampled, Virtual, checkpoint
+from swiftfl.graph import Topology
+from swiftfl.graph.matchings import matching_plan
+from swiftfl.rules import SGD
+from swiftfl.sample import Batch, Slope
+from swiftfl.schedule import decay_every, every
+
+MAKERS: dict[str, Callable[[Topology, SGD], Any]] = {
+    "swift": lambda graph, rule: Swift(every(0), rule),
+    "swift C_2": lambda graph, rule: Swift(every(2), rule),
+    "dsgd": lambda graph, rule: dsgd(rule),
+    "pasgd": lambda graph, rule: pasgd(2, rule),
+    "ldsgd": lambda graph, rule: ldsgd(2, 2, rule),
+    "adpsgd": lambda graph, rule: AdPsgd(rule, seed=4),
+    "matcha": lambda graph, rule: Matcha(matching_plan(graph, 0.5), rule, seed=4),
+    "gossip": lambda graph, rule: Gossip(graph, rule, seed=4),
+    "allreduce": lambda graph, rule: AllReduceSgd(rule),
+    "fedavg": lambda graph, rule: FedAvg(every(3), rule),
+}
+ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
+GRAPH = swiftfl.ring_of_cliques(8, clusters=2)
+COSTS = Costs(compute=0.01, latency=0.003, slowdown={1: 3.0, 4: 0.6})
+MOMENTUM = SGD(momentum=0.8, weight_decay=0.01)
+
+every_algorithm = pytest.mark.parametrize("name", MAKERS)
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+
+
+def world(name: str, engine: str, **options: Any) -> Any:
+    setup, _, _ = quadratic_setup(
+        MAKERS[name](GRAPH, MOMENTUM), GRAPH, method="metropolis", costs=COSTS, **options
+    )
+    return ENGINES[engine](setup)
+
+
+def assert_same(a: Any, b: Any) -> None:
+    assert a.iteration == b.iteration
+    assert a.times.clock == b.times.clock
+    assert all((x == y).all() for x, y in zip(a.models, b.models, strict=True))
+
+
+@every_engine
+@every_algorithm
+def test_same_seed_same_run_and_it_ends(name: str, engine: str) -> None:
+    first = run_to_end(world(name, engine, epochs=6))
+    assert first.times.steps == [30] * 8
+    assert_same(first, run_to_end(world(name, engine, epochs=6)))
+
+
+@every_engine
+@every_algorithm
+@pytest.mark.parametrize("pause", [1, 37, 101, 238])
+def test_checkpoint_and_resume(name: str, engine: str, pause: int) -> None:
+    paused = world(name, engine, epochs=6)
+    paused.start()
+    paused.advance(pause)
+    saved = checkpoint.save(paused)
+    resumed = world(name, engine, epochs=6)
+    tree = json.loads(json.dumps(saved.tree))
+    checkpoint.restore(resumed, checkpoint.Checkpoint(tree, {k: x.copy() for k, x in saved.arrays.items()}))
+    resumed.advance(10**9)
+    assert_same(run_to_end(world(name, engine, epochs=6)), resumed)
+
+
+class Standstill:
+    """A workload without gradients: what is left is the communication."""
+
+    name = "standstill"
+    parameters = 5
+    buffers = 0
+
+    def initial(self, seed: int) -> np.ndarray:
+        return np.zeros(5)
+
+    def gradients(self, xs: Any, batches: list[Batch]) -> list[Slope]:
+        """The first step moves each client to its own place; after that nothing pulls."""
+        place = [np.full(5, float(b.client)) if b.counter == 1 else np.zeros(5) for b in batches]
+        return [Slope(-x / STEP_SIZE, 0.0) for x in place]
+
+
+@every_engine
+@every_algorithm
+def test_zero_gradients_reach_consensus(name: str, engine: str) -> None:
+    setup, _, _ = quadratic_setup(MAKERS[name](GRAPH, SGD()), GRAPH, method="metropolis", epochs=400)
+    object.__setattr__(setup, "workload", Standstill())
+    models = np.stack(run_to_end(ENGINES[engine](setup)).models)
+    spread = models.max(axis=0) - models.min(axis=0)
+    assert (spread < 1e-3).all()
+    assert (models.mean() >= 0) and (models.mean() <= 7)
+    if not name.startswith("swift"):  # SWIFT keeps the mean in expectation only
+        np.testing.assert_allclose(models.mean(axis=0), 3.5, rtol=1e-6)
+
+
+@every_engine
+@every_algorithm
+def test_one_client_is_plain_sgd(name: str, engine: str) -> None:
+    """Against torch.optim.SGD on the same gradients."""
+    alone = swiftfl.from_edges(1, [])
+    setup, _, workload = quadratic_setup(MAKERS[name](alone, MOMENTUM), alone, iterations=50)
+    ours = run_to_end(ENGINES[engine](setup)).models[0]
+    x = torch.tensor(workload.initial(setup.seed), requires_grad=True)
+    optimiser = torch.optim.SGD([x], lr=STEP_SIZE, momentum=0.8, weight_decay=0.01)
+    for c in range(1, 51):
+        batch = Batch(0, c, np.empty(0, dtype=np.int64))
+        x.grad = torch.from_numpy(workload.gradient(x.detach().numpy(), batch).g)
+        optimiser.step()
+    np.testing.assert_allclose(ours, x.detach().numpy(), rtol=0, atol=1e-12)
+
+
+@every_algorithm
+def test_every_algorithm_approaches_the_optimum(name: str) -> None:
+    setup, _, workload = quadratic_setup(
+        MAKERS[name](GRAPH, SGD()), GRAPH, method="metropolis", epochs=300, noise=0.0
+    )
+    # A constant step size leaves a bias where clients differ; a decaying one takes it away.
+    object.__setattr__(setup, "step_size", decay_every(0.1, 0.8, 10, 10))
+    engine = Virtual(setup)
+    engine.start()
+    before = np.linalg.norm(np.mean(engine.models, axis=0) - workload.minimiser)
+    engine.advance(10**9)
+    after = np.linalg.norm(np.mean(engine.models, axis=0) - workload.minimiser)
+    assert after < 0.05 * before
+
+
+@every_algorithm
+def test_waiting_is_what_the_slow_client_costs(name: str) -> None:
+    """Only algorithms whose verbs wait may spend time waiting."""
+    engine = run_to_end(world(name, "virtual", epochs=6))
+    waited = sum(engine.times.waiting)
+    assert (waited == 0.0) == name.startswith("swift")
