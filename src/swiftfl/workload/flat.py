@@ -97,6 +97,24 @@ def take_over_statistics(module: nn.Module, plan: Layout) -> Vector | float:
     return rates
 
 
+class Constants:
+    """The module's buffers that are no running statistics; they must stay as they are."""
+
+    def __init__(self, module: nn.Module, plan: Layout) -> None:
+        ours = {piece.name for piece in plan.buffers}
+        self._module = module
+        self._seen = {
+            name: (buffer, buffer._version) for name, buffer in module.named_buffers() if name not in ours
+        }
+
+    def check(self) -> None:
+        """Refuse a module whose forward pass changes one: clients would share it unknowingly."""
+        for name, buffer in self._module.named_buffers():
+            known, version = self._seen.get(name, (buffer, buffer._version))
+            if buffer is not known or buffer._version != version:
+                raise UserError(f"buffer {name} changes in the forward pass, which only norm layers may do")
+
+
 def _normalisations(module: nn.Module) -> Iterator[tuple[str, _NormBase]]:
     for name, layer in module.named_modules():
         if isinstance(layer, _NormBase) and layer.track_running_stats and layer.running_mean is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
+import torch
 from torch import nn
 
 from swiftfl.errors import UserError
+from swiftfl.workload.resnet import norm_layer, resnet18, resnet50, thin_resnet18, thin_resnet50
 
 Factory = Callable[[], nn.Module]
 
@@ -25,21 +29,48 @@ def mlp(shape: Sequence[int], classes: int, hidden: int = 64) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"logistic": logistic, "mlp": mlp}
+def cnn(shape: Sequence[int], classes: int, width: int = 16, norm: str | None = None) -> nn.Module:
+    """Three 3x3 convolutions of `width`, 2 `width` and 4 `width` planes, each halving the image.
+
+    For 32x32 colour images in 10 classes 33,834 parameters; no normalisation unless asked for.
+    """
+    if len(shape) != 3 or min(shape[1:]) < 8:
+        raise UserError(f"cnn needs images (channels, height, width) of at least 8x8, not {tuple(shape)}")
+    layers: list[nn.Module] = []
+    planes = [shape[0], width, 2 * width, 4 * width]
+    for inputs, outputs in pairwise(planes):
+        layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
+        if norm is not None:
+            layers.append(norm_layer(norm)(outputs))
+        layers += [nn.ReLU(), nn.MaxPool2d(2)]
+    pixels = (shape[1] // 8) * (shape[2] // 8)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(planes[-1] * pixels, classes))
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    build.__name__: build for build in (logistic, mlp, cnn, resnet18, resnet50, thin_resnet18, thin_resnet50)
+}
 
 
 def model(name: str, shape: Sequence[int], classes: int, norm: str | None = None, **options: int) -> Factory:
-    """A factory of the named model for inputs of this shape; `norm` chooses batch or group normalisation.
+    """A factory of the named model for inputs of this shape; `norm` is "batch" or "group".
+
+    Built once on no memory here, so that an impossible request is refused at once.
 
     >>> model("logistic", (64,), 10)()
     Linear(in_features=64, out_features=10, bias=True)
     """
     if name not in MODELS:
         raise UserError(f"no model is called {name!r}; there are {', '.join(sorted(MODELS))}")
-    if norm is not None:
-        raise UserError(f"model {name} has no normalisation to choose")
+    known = inspect.signature(MODELS[name]).parameters
+    given: dict[str, int | str] = {**options} if norm is None else {**options, "norm": norm}
+    for option in given:
+        if option not in known:
+            raise UserError(f"model {name} has no option {option!r}")
 
     def build() -> nn.Module:
-        return MODELS[name](tuple(shape), classes, **options)
+        return MODELS[name](tuple(shape), classes, **given)
 
+    with torch.device("meta"):
+        build()
     return build

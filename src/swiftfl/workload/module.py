@@ -1,25 +1,31 @@
-"""Any torch module and dataset as a workload: plain autograd behind a flat vector."""
+"""Any torch module and dataset as a workload, behind a flat vector."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from swiftfl.data.augment import Augment
 from swiftfl.data.dataset import Dataset
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch, Slope
 from swiftfl.streams import number
 from swiftfl.vector import Statistics, Vector
 from swiftfl.workload.base import Evaluation
-from swiftfl.workload.flat import adopt, flatten, layout, take_over_statistics
+from swiftfl.workload.choice import Way
+from swiftfl.workload.dense import dense_chain
+from swiftfl.workload.flat import Constants, adopt, flatten, layout, take_over_statistics
+from swiftfl.workload.form import ByHand, Form, Mapped
+from swiftfl.workload.group import Group
+from swiftfl.workload.samples import Samples
+from swiftfl.workload.stacked import Stacked
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-_EVALUATION_CHUNK = 512
 
 
 class ModuleWorkload:
@@ -28,6 +34,10 @@ class ModuleWorkload:
     With a factory, `initial(seed)` builds a module from a random state of that seed; a module that is
     given itself starts every run from its own values. `loss(outputs, labels)` is the mean loss of a
     batch. The workload works on its own copy, in training mode but for `evaluate`.
+
+    `gradient` is always plain autograd. `gradients` takes a group of clients together where that is
+    faster (see `choice.Choice` for `batching`; "off" is the loop, bit for bit); `choices()` tells what
+    it did. `seed` keys what is random inside the module (dropout), by client and counter.
     """
 
     def __init__(
@@ -36,26 +46,28 @@ class ModuleWorkload:
         dataset: Dataset,
         *,
         loss: Loss = functional.cross_entropy,
+        augment: Augment | None = None,
+        batching: str | Mapping[str, Way] = "auto",
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        seed: int = 0,
         name: str | None = None,
     ) -> None:
         if dtype not in (torch.float32, torch.float64):
             raise UserError(f"a workload computes in float32 or float64, not {dtype}")
-        self._given = module
-        self.dataset = dataset
-        self.device = torch.device(device)
-        self.dtype = dtype
+        self.dataset, self.dtype, self.device = dataset, dtype, torch.device(device)
+        self._given, self._loss, self._seed = module, loss, seed
         self._module = self._build(0)
         self._name = name or type(self._module).__name__.lower()
         self._layout = layout(self._module)
-        self._loss = loss
-        self._data = _Samples(dataset, self.device, dtype)
+        self._samples = Samples(dataset, self.device, dtype, augment)
         self._rate = take_over_statistics(self._module, self._layout)
         self._module.to(self.device).train()
         self._flat = torch.empty(self._layout.size, dtype=dtype, device=self.device)
         self._tensors = adopt(self._module, self._layout, self._flat)
+        self._constants = Constants(self._module, self._layout)
         self._random: bool | None = None  # whether the module draws numbers (dropout): seen at first use
+        self._group = Group(self, self._form(), batching, dataset.classes is not None)
 
     @property
     def name(self) -> str:
@@ -76,26 +88,64 @@ class ModuleWorkload:
     def gradient(self, x: Vector, batch: Batch) -> Slope:
         """The mean gradient of the batch at x, by plain autograd."""
         self._load(x)
-        inputs, labels = self._data.train(torch.from_numpy(batch.indices))
+        inputs, labels = self._samples.train((batch,))
         loss = self._forward(inputs, labels, batch)
         grads = torch.autograd.grad(loss, self._tensors, allow_unused=True, materialize_grads=True)
+        flat = torch.cat([grad.reshape(-1) for grad in grads]).cpu()
+        if not self.buffers:
+            return Slope(flat.numpy(), loss.item())
         g = np.zeros_like(x)
-        flat = torch.cat([grad.reshape(-1) for grad in grads])
-        g[: self.parameters] = flat.cpu().numpy()
-        return Slope(g, loss.item(), self._statistics())
+        g[: self.parameters] = flat.numpy()
+        values = self._flat[self.parameters :].cpu().numpy().copy()
+        return Slope(g, loss.item(), Statistics(values, self._rate))
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         """Many gradients at once; one by one or batched, whichever is faster."""
-        return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
+        return self._group.gradients(xs, batches)
 
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         """How good each of these models is on the test set, with running statistics."""
         self._module.eval()
         try:
             with torch.inference_mode():
-                return [self._evaluate(x) for x in xs]
+                return self._group.evaluate(xs)
         finally:
             self._module.train()
+
+    def choices(self) -> dict[str, object]:
+        """How gradients were taken: the form of batching or why there is none, the way per group size."""
+        return self._group.choices()
+
+    def draws(self, batch: Batch) -> bool:
+        """Whether the module's forward pass draws random numbers."""
+        if self._random is None:
+            self.gradient(self.initial(0), batch)
+        return bool(self._random)
+
+    def score(self, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
+        """The summed loss and the number of right answers of one model's outputs."""
+        loss = self._loss(outputs, labels).item() * len(labels)
+        if self.dataset.classes is None:
+            return loss, 0
+        return loss, int((outputs.argmax(dim=1) == labels).sum())
+
+    def outputs(self, x: Vector, inputs: Tensor) -> Tensor:
+        """What the model says to these inputs."""
+        self._flat.copy_(torch.from_numpy(x))
+        out: Tensor = self._module(inputs)
+        return out
+
+    @property
+    def samples(self) -> Samples:
+        return self._samples
+
+    def _form(self) -> Form:
+        chain = dense_chain(self._module, self._layout)
+        plain = self._loss is functional.cross_entropy and self.device.type == "cpu"
+        if chain is not None and plain and chain.outputs >= (self.dataset.classes or chain.outputs + 1):
+            return ByHand(chain, self._layout, self._samples)
+        stacked = Stacked(self._module, self._layout, self._loss)
+        return Mapped(self._module, self._layout, self._samples, stacked, self._rate)
 
     def _build(self, seed: int) -> nn.Module:
         """A module of the user's; what its factory draws depends on the seed and on nothing else."""
@@ -108,8 +158,8 @@ class ModuleWorkload:
     def _load(self, x: Vector) -> None:
         if x.shape != (self._layout.size,):
             raise UserError(f"{self.name} has vectors of {self._layout.size} numbers, not {x.shape}")
-        with torch.no_grad():
-            self._flat.copy_(torch.from_numpy(x))
+        self._flat.copy_(torch.from_numpy(x))
+        if self.buffers:
             # The old statistics are weighted by 0, but 0 times infinity of a diverged client is NaN.
             self._flat[self.parameters :].zero_()
 
@@ -117,57 +167,10 @@ class ModuleWorkload:
         if self._random is False:
             return self._loss(self._module(inputs), labels)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(number(0, "forward", batch.client, batch.counter))
+            torch.manual_seed(number(self._seed, "forward", batch.client, batch.counter))
             before = torch.get_rng_state()
             loss = self._loss(self._module(inputs), labels)
             if self._random is None:
+                self._constants.check()
                 self._random = not torch.equal(before, torch.get_rng_state())
         return loss
-
-    def _statistics(self) -> Statistics | None:
-        if not self.buffers:
-            return None
-        return Statistics(self._flat[self.parameters :].detach().cpu().numpy().copy(), self._rate)
-
-    def _evaluate(self, x: Vector) -> Evaluation:
-        self._flat.copy_(torch.from_numpy(x))
-        loss, correct = 0.0, 0
-        for inputs, labels in self._data.test(_EVALUATION_CHUNK):
-            outputs = self._module(inputs)
-            loss += self._loss(outputs, labels).item() * len(labels)
-            if self.dataset.classes is not None:
-                correct += int((outputs.argmax(dim=1) == labels).sum())
-        samples = len(self.dataset.test_labels)
-        accuracy = None if self.dataset.classes is None else correct / samples
-        return Evaluation(loss / samples, accuracy)
-
-
-class _Samples:
-    """The dataset on the device, gathered by position and made ready for the module."""
-
-    def __init__(self, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> None:
-        self._tensors = [
-            tensor.to(device)
-            for tensor in (
-                dataset.train_inputs,
-                dataset.train_labels,
-                dataset.test_inputs,
-                dataset.test_labels,
-            )
-        ]
-        self._dtype = dtype
-
-    def train(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        inputs, labels, _, _ = self._tensors
-        indices = indices.to(inputs.device)
-        return self._ready(inputs.index_select(0, indices)), labels.index_select(0, indices)
-
-    def test(self, chunk: int) -> Iterator[tuple[Tensor, Tensor]]:
-        _, _, inputs, labels = self._tensors
-        for start in range(0, len(labels), chunk):
-            yield self._ready(inputs[start : start + chunk]), labels[start : start + chunk]
-
-    def _ready(self, inputs: Tensor) -> Tensor:
-        if inputs.dtype == torch.uint8:
-            return inputs.to(self._dtype).div_(255.0)
-        return inputs.to(self._dtype)

@@ -1,0 +1,164 @@
+"""Gradients and evaluations of many clients at once, one by one or batched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from swiftfl.errors import UserError
+from swiftfl.sample import Batch, Slope
+from swiftfl.vector import Vector
+from swiftfl.workload.base import Evaluation
+from swiftfl.workload.choice import Choice, Way, seconds
+from swiftfl.workload.form import Form
+from swiftfl.workload.samples import Samples
+
+Scores = npt.NDArray[np.float64]
+_TRIAL = 4  # how many clients the loop is timed and compared on
+_EVALUATION_CHUNK = 512
+_NEAR = 1e-2  # batched and single gradients may differ by rounding, never by this much of their norm
+
+
+class Single(Protocol):
+    """What a group needs of the workload it belongs to."""
+
+    @property
+    def samples(self) -> Samples: ...
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope: ...
+
+    def draws(self, batch: Batch) -> bool: ...
+
+    def outputs(self, x: Vector, inputs: Tensor) -> Tensor: ...
+
+    def score(self, outputs: Tensor, labels: Tensor) -> tuple[float, int]: ...
+
+
+class Group:
+    """Chooses between a workload's loop and a form of batching."""
+
+    def __init__(self, single: Single, form: Form, batching: str | Mapping[str, Way], classes: bool) -> None:
+        self._single, self._form, self._classes = single, form, classes
+        self._choice = Choice(batching, form.bar)
+        self._evaluation = Choice(batching if isinstance(batching, str) else "off", form.bar)
+        self._reason: str | None = None  # why this model cannot be batched, once that is known
+        self._tried = False
+
+    def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        """One reply per client; batches of unequal size (an epoch's last) form groups of their own."""
+        if len(xs) != len(batches):
+            raise UserError(f"{len(xs)} models but {len(batches)} batches")
+        sizes = {batch.indices.size for batch in batches}
+        if len(sizes) <= 1:
+            return self._same_size(xs, batches) if xs else []
+        replies: dict[int, Slope] = {}
+        for size in sorted(sizes):
+            members = [k for k, batch in enumerate(batches) if batch.indices.size == size]
+            slopes = self._same_size([xs[k] for k in members], [batches[k] for k in members])
+            replies.update(zip(members, slopes, strict=True))
+        return [replies[k] for k in range(len(xs))]
+
+    def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
+        """Every model on the whole test set; the test set is prepared once for all of them."""
+        totals = np.zeros((len(xs), 2))
+        samples = 0
+        for inputs, labels in self._single.samples.test(_EVALUATION_CHUNK):
+            samples += len(labels)
+            totals += self._scores(xs, inputs, labels)
+        means = (totals / samples).tolist()
+        return [Evaluation(loss, right if self._classes else None) for loss, right in means]
+
+    def choices(self) -> dict[str, object]:
+        """JSON-ready: `groups` may be given to a later workload as `batching`."""
+        batching = self._choice.batching
+        return {
+            "batching": batching if isinstance(batching, str) else "recorded",
+            "form": None if self._reason else self._form.name,
+            "reason": self._reason,
+            "groups": self._choice.groups,
+            "speedups": self._choice.speedups,
+        }
+
+    def _same_size(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        way = self._choice.known(len(xs))
+        if way != "loop" and not self._tried:
+            self._reason = self._why_not(xs, batches)
+            self._tried = True
+        if way == "loop" or self._reason is not None:
+            return self._loop(xs, batches)
+        if way is None and self._measure(xs, batches) == "loop":
+            return self._loop(xs, batches)
+        chunk = self._form.chunk(batches[0])
+        if len(xs) <= chunk:
+            return self._form.gradients(xs, batches)
+        out: list[Slope] = []
+        for start in range(0, len(xs), chunk):
+            out += self._form.gradients(xs[start : start + chunk], batches[start : start + chunk])
+        return out
+
+    def _loop(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        return [self._single.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
+
+    def _why_not(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> str | None:
+        """What rules batching out for this model, tried on a few clients; None if nothing does."""
+        if self._single.draws(batches[0]):
+            return "it draws random numbers (dropout), which are keyed one client at a time"
+        large = self._form.too_large(batches[0])
+        if large is not None and self._choice.batching == "auto":
+            return large
+        few = slice(0, min(len(xs), _TRIAL))
+        alone = self._loop(xs[few], batches[few])
+        try:
+            together = self._form.gradients(xs[few], batches[few])
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            return f"vmap refuses it: {str(error).strip().splitlines()[0]}"
+        if not all(map(_agree, alone, together)):
+            return "its gradients differ when taken together (does its forward pass keep state?)"
+        return None
+
+    def _measure(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> Way:
+        """Time both ways on (a chunk of) this group."""
+        some = slice(0, min(len(xs), self._form.chunk(batches[0])))
+        few = slice(0, min(len(xs), _TRIAL))
+        batched = seconds(lambda: self._form.gradients(xs[some], batches[some])) / some.stop
+        loop = seconds(lambda: self._loop(xs[few], batches[few])) / few.stop
+        return self._choice.settle(len(xs), loop / batched)
+
+    def _scores(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
+        """(models, 2): summed loss and right answers on these samples."""
+        way = self._evaluation.known(len(xs))
+        if way == "loop" or self._reason is not None:
+            return self._scores_one_by_one(xs, inputs, labels)
+        if way is None and len(xs) > 1:
+            some = xs[: self._form.evaluation_chunk(len(labels))]
+            try:
+                batched = seconds(lambda: self._scores_together(some, inputs, labels)) / len(some)
+            except (RuntimeError, ValueError, TypeError, NotImplementedError):
+                batched = float("inf")
+            loop = seconds(lambda: self._scores_one_by_one(xs[:1], inputs, labels))
+            way = self._evaluation.settle(len(xs), loop / batched)
+        if way == "batched":
+            return self._scores_together(xs, inputs, labels)
+        return self._scores_one_by_one(xs, inputs, labels)
+
+    def _scores_one_by_one(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
+        return np.array([self._single.score(self._single.outputs(x, inputs), labels) for x in xs])
+
+    def _scores_together(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
+        chunk = self._form.evaluation_chunk(len(labels))
+        found: list[tuple[float, int]] = []
+        for start in range(0, len(xs), chunk):
+            outputs = self._form.outputs(xs[start : start + chunk], inputs)
+            found += [self._single.score(output, labels) for output in outputs]
+        return np.array(found)
+
+
+def _agree(alone: Slope, together: Slope) -> bool:
+    size = float(np.linalg.norm(alone.g))
+    if not np.isfinite(size):
+        return True  # a diverged client says nothing about the form
+    return float(np.linalg.norm(alone.g - together.g)) <= _NEAR * size + 1e-6

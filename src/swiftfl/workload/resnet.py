@@ -1,0 +1,132 @@
+"""Residual networks of the CIFAR literature (He et al. 2016, with a 3x3 stem instead of ImageNet's 7x7).
+
+`resnet18` and `resnet50` have four stages of 64 to 512 planes. The thin ones have three stages of 16,
+32 and 64 planes and convolutions with biases, as the SWIFT authors' code trains them under the names
+ResNet-18 and ResNet-50 (the published message sizes of 0.70 and 2.18 MB tell the parameter counts, and
+the counts tell the blocks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from swiftfl.errors import UserError
+
+Norm = Callable[[int], nn.Module]
+
+
+def norm_layer(kind: str) -> Norm:
+    """Batch normalisation, or group normalisation with groups of at most 16 channels (no buffers)."""
+    if kind == "batch":
+        return nn.BatchNorm2d
+    if kind == "group":
+        return lambda planes: nn.GroupNorm(max(1, planes // 16), planes)
+    raise UserError(f"norm must be batch or group, not {kind!r}")
+
+
+@dataclass(frozen=True)
+class Design:
+    """What sets one network apart: planes and blocks per stage, kind of block, biases, normalisation."""
+
+    planes: tuple[int, ...]
+    blocks: tuple[int, ...]
+    bottleneck: bool
+    bias: bool
+    norm: Norm
+
+    @property
+    def kernels(self) -> tuple[int, ...]:
+        return (1, 3, 1) if self.bottleneck else (3, 3)
+
+    @property
+    def grow(self) -> int:
+        """How many times wider than its planes a block's output is."""
+        return 4 if self.bottleneck else 1
+
+
+class Block(nn.Module):
+    """Convolutions with a shortcut around them; the first 3x3 one takes the stride."""
+
+    def __init__(self, design: Design, inputs: int, planes: int, stride: int) -> None:
+        super().__init__()
+        kernels, norm, bias = design.kernels, design.norm, design.bias
+        widths = [inputs, *[planes] * (len(kernels) - 1), planes * design.grow]
+        strided = kernels.index(3)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(a, b, k, stride if i == strided else 1, k // 2, bias=bias)
+            for i, ((a, b), k) in enumerate(zip(pairwise(widths), kernels, strict=True))
+        )
+        self.norms = nn.ModuleList(norm(width) for width in widths[1:])
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != widths[-1]:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, widths[-1], 1, stride, bias=bias), norm(widths[-1])
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x
+        last = len(self.norms) - 1
+        for i, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            out = norm(convolution(out))
+            if i < last:
+                out = functional.relu(out)
+        return functional.relu(out + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Stem, stages of blocks (each after the first halves the image), average pool, linear head."""
+
+    def __init__(self, channels: int, classes: int, design: Design) -> None:
+        super().__init__()
+        width = design.planes[0]
+        self.stem = nn.Conv2d(channels, width, 3, padding=1, bias=design.bias)
+        self.norm = design.norm(width)
+        stages: list[nn.Module] = []
+        for stage, (planes, count) in enumerate(zip(design.planes, design.blocks, strict=True)):
+            for k in range(count):
+                stages.append(Block(design, width, planes, stride=2 if stage > 0 and k == 0 else 1))
+                width = planes * design.grow
+        self.stages = nn.Sequential(*stages)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stages(functional.relu(self.norm(self.stem(x))))
+        out: Tensor = self.head(x.mean(dim=(2, 3)))
+        return out
+
+
+def _resnet(shape: Sequence[int], classes: int, design: Design) -> nn.Module:
+    if len(shape) != 3:
+        raise UserError(
+            f"a ResNet needs images (channels, height, width), not inputs of shape {tuple(shape)}"
+        )
+    return ResNet(shape[0], classes, design)
+
+
+def resnet18(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """11,173,962 parameters for colour images in 10 classes."""
+    design = Design((64, 128, 256, 512), (2, 2, 2, 2), bottleneck=False, bias=False, norm=norm_layer(norm))
+    return _resnet(shape, classes, design)
+
+
+def resnet50(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """23,520,842 parameters for colour images in 10 classes."""
+    design = Design((64, 128, 256, 512), (3, 4, 6, 3), bottleneck=True, bias=False, norm=norm_layer(norm))
+    return _resnet(shape, classes, design)
+
+
+def thin_resnet18(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """175,818 parameters for colour images in 10 classes."""
+    design = Design((16, 32, 64), (2, 2, 2), bottleneck=False, bias=True, norm=norm_layer(norm))
+    return _resnet(shape, classes, design)
+
+
+def thin_resnet50(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """545,930 parameters for colour images in 10 classes."""
+    design = Design((16, 32, 64), (3, 4, 6), bottleneck=True, bias=True, norm=norm_layer(norm))
+    return _resnet(shape, classes, design)
