@@ -85,7 +85,7 @@ def _check_positive(values: Influence, what: str) -> None:
 
 def _normalised(values: Influence, what: str) -> Influence:
     total = values.sum()
-    p = values if total == 1.0 else values / total
+    p = values if abs(total - 1.0) <= UNIFORM_TOLERANCE else values / total  # normalised stays as it is
     if p.min() < SMALLEST:
         i = int(p.argmin())
         raise UserError(f"client {i}: {what} is below {SMALLEST:g} of the whole, too small to compute with")

@@ -1,0 +1,156 @@
+"""Coefficients: the conditions, the matrices, the gap."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from graph_strategies import cases
+from hypothesis import given, settings
+
+import swiftfl as s
+from swiftfl.errors import UserError
+from swiftfl.graph.coefficients import METHODS, Coefficients
+from swiftfl.graph.influence import Influence
+from swiftfl.graph.spectrum import _second_direct, _second_inverse, laplacian
+
+FAST = [name for name in METHODS if name != "fastest"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_conditions_hold_everywhere(case: tuple[s.Topology, Influence]) -> None:
+    topology, p = case
+    for method in FAST:
+        c = s.communication_coefficients(topology, p, method)
+        report = c.check(tolerance=1e-9)
+        assert report.valid
+        assert report.column_sum_error < 1e-12
+        expected = c.expected_matrix().toarray()
+        np.testing.assert_allclose(expected, expected.T, atol=1e-15)
+        np.testing.assert_allclose(expected.sum(axis=0), 1.0, atol=1e-12)
+        assert (1 - p.min()) ** 2 <= c.rho + 1e-12
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(most=10))
+def test_expected_matrix_is_the_mean_of_the_active_matrices(case: tuple[s.Topology, Influence]) -> None:
+    c = s.ccs(*case)
+    mean = sum(p * c.active_matrix(i) for i, p in enumerate(c.influence))
+    np.testing.assert_allclose(c.expected_matrix().toarray(), mean, atol=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_by_rate_gives_every_edge_at_least_metropolis(case: tuple[s.Topology, Influence]) -> None:
+    assert (s.ccs_by_rate(*case).a >= s.metropolis(*case).a * (1 - 1e-12)).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(cases(most=10))
+def test_fastest_is_valid_and_fastest(case: tuple[s.Topology, Influence]) -> None:
+    best = s.fastest(*case)
+    best.check()
+    for method in FAST:
+        assert best.spectral_gap >= s.communication_coefficients(*case, method).spectral_gap * (1 - 1e-3)
+
+
+def test_single_client() -> None:
+    for method in METHODS:
+        c = s.communication_coefficients(s.ring(1), method=method)
+        assert c.column(0) == {0: 1.0}
+        assert c.check().valid
+        assert (c.rho, c.spectral_gap) == (0.0, 1.0)
+
+
+def test_columns_and_weights_agree() -> None:
+    t = s.barabasi_albert(40, 3)
+    c = s.ccs(t, s.proportional_to(np.arange(1, 41)))
+    for i in range(40):
+        w = c.weights(i)
+        assert tuple(w.of) == t.neighbours(i)
+        assert {**w.of, i: w.own} == c.column(i)
+        assert list(c.column(i)) == sorted(c.column(i))
+        assert isinstance(w.own, float)
+        assert w.own + sum(w.of.values()) == pytest.approx(1.0, abs=1e-14)
+    with pytest.raises(UserError, match="client 40"):
+        c.weights(40)
+    with pytest.raises(UserError, match="client -1"):
+        c.weights(-1)
+
+
+@pytest.mark.parametrize(
+    ("a", "told"),
+    [
+        ([1.0, -0.1], "(c) fails: edge (1, 2)"),
+        ([3.0, 0.5], "(b) fails: client 0"),
+        ([np.nan, 1.0], "(a) fails"),
+    ],
+)
+def test_check_names_the_first_violator(a: list[float], told: str) -> None:
+    c = Coefficients(s.path(3), s.uniform(3), "by hand", np.array(a))
+    with pytest.raises(UserError) as error:
+        c.check()
+    assert told in str(error.value)
+
+
+def test_equal_methods_on_the_graphs_of_the_paper() -> None:
+    graphs = [
+        s.ring(16),
+        s.star(9),
+        s.random_regular(20, 4),
+        s.ring_of_cliques(16, 2),
+        s.ring_of_cliques(16, 4),
+    ]
+    for t in graphs:
+        np.testing.assert_allclose(s.ccs(t).a, s.ccs_by_rate(t).a, rtol=1e-12)
+
+
+def test_by_rate_is_continuous_at_uniform_scores() -> None:
+    t = s.ring_of_cliques(10, 3)
+    p = s.proportional_to(1.0 + 1e-7 * np.arange(10))
+    np.testing.assert_allclose(s.ccs_by_rate(t, p).a, s.ccs_by_rate(t).a, rtol=1e-5)
+
+
+def ring_gap(n: int) -> float:
+    mu = (2.0 - 2.0 * math.cos(2.0 * math.pi / n)) / (3.0 * n)
+    return mu * (2.0 - mu)
+
+
+@pytest.mark.parametrize("n", [16, 400, 401, 3000, 10_000])
+def test_gap_of_a_ring(n: int) -> None:
+    assert s.ccs(s.ring(n)).spectral_gap == pytest.approx(ring_gap(n), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "t", [s.barabasi_albert(600, 4), s.grid(20, 30), s.star(500), s.ring_of_cliques(600, 20), s.path(450)]
+)
+def test_sparse_and_dense_gap_agree(t: s.Topology) -> None:
+    random = np.random.default_rng(0)
+    for p in (s.uniform(t.n), s.proportional_to(random.lognormal(0, 1.5, t.n))):
+        c = s.ccs(t, p)
+        eigenvalues = np.linalg.eigvalsh(laplacian(t, c.edge_weights).toarray())
+        assert c.spectral_gap == pytest.approx(eigenvalues[1] * (2 - eigenvalues[1]), rel=1e-6)
+        Q = laplacian(t, c.edge_weights)
+        assert _second_inverse(Q) == pytest.approx(eigenvalues[1], rel=1e-7)
+        direct = _second_direct(Q, restarts=10)
+        assert direct is None or direct == pytest.approx(eigenvalues[1], rel=1e-5)
+
+
+def test_one_dominant_client_in_a_large_graph() -> None:
+    """lambda_n, not lambda_2, may be the largest in size; then the other end of the spectrum decides."""
+    t = s.star(500)
+    sizes = np.full(500, 1.0)
+    sizes[0] = 1e6
+    c = s.metropolis(t, s.proportional_to(sizes))
+    eigenvalues = 1.0 - np.linalg.eigvalsh(laplacian(t, c.edge_weights).toarray())[1:]
+    assert c.rho == pytest.approx(float((eigenvalues**2).max()), abs=1e-9)
+
+
+def test_large_graphs_are_valid() -> None:
+    random = np.random.default_rng(1)
+    t = s.barabasi_albert(20_000, 4, seed=2)
+    for p in (s.uniform(t.n), s.proportional_to(random.pareto(0.8, t.n) + 1.0)):
+        for method in FAST:
+            s.communication_coefficients(t, p, method).check()
