@@ -1,0 +1,135 @@
+"""`swiftfl graph` and the drawings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import swiftfl as s
+from swiftfl.cli.graph import graph
+from swiftfl.errors import UserError
+from swiftfl.graph.drawing import draw
+from swiftfl.graph.files import read_topology
+
+app = typer.Typer()
+app.command()(graph)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def answer(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(*arguments, "--json"))
+    return found
+
+
+def test_json_is_one_object_with_everything() -> None:
+    found = answer("ring_of_cliques", "--clients", "16", "--clusters", "4")
+    c = s.ccs(s.ring_of_cliques(16, 4))
+    assert list(found) == ["clients", "edges", "influence", "method", "columns", "rho", "spectral_gap"]
+    assert found["clients"] == 16
+    assert found["edges"] == c.topology.edges.tolist()
+    assert found["influence"] == [1 / 16] * 16
+    assert found["method"] == "ccs"
+    assert found["columns"] == [{str(j): w for j, w in column.items()} for column in c.columns()]
+    assert (found["rho"], found["spectral_gap"]) == (c.rho, c.spectral_gap)
+
+
+def test_influence_from_text_and_from_files(tmp_path: Path) -> None:
+    inline = answer("ring", "--clients", "4", "--influence", "0.1,0.2,0.3,0.4")
+    np.testing.assert_allclose(inline["influence"], [0.1, 0.2, 0.3, 0.4], rtol=1e-15)
+    for content in ([0.1, 0.2, 0.3, 0.4], {"influence": [0.1, 0.2, 0.3, 0.4]}):
+        (tmp_path / "p.json").write_text(json.dumps(content))
+        assert answer("ring", "--clients", "4", "--influence", str(tmp_path / "p.json")) == inline
+
+
+def test_edges_from_file_and_saving(tmp_path: Path) -> None:
+    (tmp_path / "e.txt").write_text("0 1\n1 2\n2 0\n")
+    saved = tmp_path / "out.graphml"
+    found = answer("--edges", str(tmp_path / "e.txt"), "--save", str(saved), "--weights", "metropolis")
+    assert found["edges"] == [[0, 1], [0, 2], [1, 2]]
+    assert read_topology(saved) == s.ring(3)
+
+
+def test_options_of_the_topologies() -> None:
+    assert answer("barabasi_albert", "--clients", "20", "--attach", "2", "--seed", "3")["edges"] == (
+        s.barabasi_albert(20, 2, 3).edges.tolist()
+    )
+    assert answer("grid", "--rows", "2", "--cols", "3")["clients"] == 6
+    assert answer("random_regular", "--clients", "10", "--degree", "3")["clients"] == 10
+    assert answer("erdos_renyi", "--clients", "10", "--probability", "0.5")["clients"] == 10
+
+
+def test_summary_for_people(tmp_path: Path) -> None:
+    picture = tmp_path / "g.svg"
+    text = run("ring", "--clients", "40", "--draw", str(picture))
+    assert "spectral gap" in text
+    assert "hold" in text
+    assert "8 more clients" in text
+    assert picture.read_text().count("<svg") == 1
+
+
+BAD = [
+    ([], "name a topology"),
+    (["ring"], "needs --clients"),
+    (["circle", "--clients", "3"], "no topology 'circle'"),
+    (["ring", "--clients", "0"], "at least one client"),
+    (["hypercube", "--clients", "6"], "power of two"),
+    (["ring", "--clients", "4", "--clusters", "2"], "takes no option 'clusters'"),
+    (["ring_of_cliques", "--clients", "4"], "needs the option 'clusters'"),
+    (["ring", "--clients", "3", "--edges", "x.txt"], "not both"),
+    (["--edges", "missing.txt"], "missing.txt: No such file"),
+    (["ring", "--clients", "3", "--weights", "best"], "no weight method 'best'"),
+    (["ring", "--clients", "3", "--influence", "0.5,0.5"], "2 scores"),
+    (["ring", "--clients", "3", "--influence", "0.5,nan,0.5"], "client 1"),
+    (["ring", "--clients", "3", "--influence", "missing.json"], "missing.json"),
+    (["ring", "--clients", "3", "--draw", "g.gif"], "g.gif"),
+    (["ring", "--clients", "5000", "--draw", "g.svg"], "too many to draw"),
+    (["barabasi_albert", "--clients", "5"], "needs the option 'attach'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD)
+def test_bad_requests(
+    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as error:
+        run(*arguments)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
+def test_drawings(tmp_path: Path, suffix: str) -> None:
+    for k, t in enumerate([s.ring(1), s.ring(2), s.complete(5), s.star(6), s.grid(3, 3), s.ring(250)]):
+        file = tmp_path / f"{k}{suffix}"
+        draw(t, s.ccs(t) if k % 2 else None, file)
+        assert file.stat().st_size > 500
+
+
+def test_drawings_are_reproducible(tmp_path: Path) -> None:
+    t = s.ring_of_cliques(16, 4)
+    for name in ("a.svg", "b.svg"):
+        draw(t, s.ccs(t), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_importing_swiftfl_is_light() -> None:
+    code = "import sys, swiftfl; print([m for m in ('torch', 'matplotlib', 'networkx', 'scipy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
