@@ -32,6 +32,8 @@ def draw(
     title: str | None = None,
 ) -> None:
     """Draw into an SVG, PNG or PDF file, which appears complete or not at all."""
+    import matplotlib
+
     file = Path(path)
     if file.suffix.lower() not in SUFFIXES:
         raise UserError(f"{file}: drawings are written as {', '.join(SUFFIXES)}")
@@ -39,10 +41,10 @@ def draw(
         raise UserError(f"{topology.n} clients and {topology.m} edges are too many to draw")
     figure = _figure(topology, coefficients, title)
     out = io.BytesIO()
-    metadata: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(
-        file.suffix.lower(), {}
-    )
-    figure.savefig(out, format=file.suffix[1:].lower(), metadata=metadata)
+    form = file.suffix[1:].lower()
+    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+    with matplotlib.rc_context({"svg.hashsalt": "swiftfl"}):  # the same picture is the same file
+        figure.savefig(out, format=form, metadata=undated[form])
     write_atomically(file, out.getvalue())
 
 

@@ -130,6 +130,7 @@ def test_drawings_are_reproducible(tmp_path: Path) -> None:
 
 
 def test_importing_swiftfl_is_light() -> None:
-    code = "import sys, swiftfl; print([m for m in ('torch', 'matplotlib', 'networkx', 'scipy') if m in sys.modules])"
+    heavy = "{'torch', 'matplotlib', 'networkx', 'scipy'}"
+    code = f"import sys, swiftfl; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
