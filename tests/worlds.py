@@ -8,6 +8,7 @@ import numpy as np
 
 import swiftfl
 from swiftfl.algorithm import Algorithm
+from swiftfl.costs import Slowdown
 from swiftfl.data.batches import NoSamples
 from swiftfl.engines import Setup
 from swiftfl.graph import Coefficients, Topology, communication_coefficients
@@ -16,6 +17,10 @@ from swiftfl.verbs import Verb
 from swiftfl.workload.quadratic import Quadratic
 
 STEP_SIZE = 0.05
+
+
+def slow(factors: dict[int, float]) -> tuple[Slowdown, ...]:
+    return tuple(Slowdown(client, factor) for client, factor in factors.items())
 
 
 def skewed(n: int) -> np.ndarray:

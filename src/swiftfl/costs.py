@@ -5,41 +5,127 @@ sending, fetching and averaging, and transfers that it is busy with) and *waitin
 others). A wait-free publish costs the sender `send` per neighbour; the model then travels by itself
 and arrives `latency + bytes / bandwidth` later. A synchronous exchange keeps the client busy for the
 journey too. A slowdown multiplies compute only, as in the paper's experiments.
+
+Whatever is random is keyed by (client or link, counter), so that it does not depend on the order of
+events: the k-th gradient of client i takes the same time in every run of a seed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from swiftfl.errors import UserError
+from swiftfl.streams import stream
+
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Client `client` computes `factor` times as slowly, from a time on, until another."""
+
+    client: int
+    factor: float
+    start: float = 0.0
+    end: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.factor) and self.factor > 0):
+            raise UserError(f"the slowdown of client {self.client} must be positive, not {self.factor}")
+        if not self.start < self.end:
+            raise UserError(f"the slowdown of client {self.client} ends ({self.end}) before it starts")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link's own latency (seconds) and bandwidth (bytes per second)."""
+
+    latency: float
+    bandwidth: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.latency) and self.latency >= 0):
+            raise UserError(f"latency must be finite and not negative, not {self.latency}")
+        if not self.bandwidth > 0:
+            raise UserError(f"bandwidth must be positive, not {self.bandwidth}")
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds (and bytes per second) of the virtual world; the defaults imitate a small cluster."""
+    """Seconds (and bytes per second) of the virtual world; the defaults imitate a small cluster.
+
+    `spread` is the standard deviation of the logarithm of compute times (0: constant); `trace` gives,
+    per client, factors that are gone through again and again. `jitter` is the mean of an exponential
+    delay added to each message, `loss` the share of published models that never arrive (synchronous
+    exchanges are reliable: there a loss is a resend, which jitter stands for).
+    """
 
     compute: float = 0.010
     send: float = 0.0001
     mix: float = 0.0001
     latency: float = 0.0005
     bandwidth: float = 1e9
-    slowdown: Mapping[int, float] = field(default_factory=dict)
+    slowdowns: tuple[Slowdown, ...] = ()
+    spread: float = 0.0
+    trace: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    links: Mapping[tuple[int, int], Link] = field(default_factory=dict)
+    jitter: float = 0.0
+    loss: float = 0.0
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("compute", "send", "mix", "latency"):
+        for name in ("compute", "send", "mix", "spread", "jitter"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise UserError(f"cost {name} must be finite and not negative, not {value}")
-        if not self.bandwidth > 0:
-            raise UserError(f"bandwidth must be positive, not {self.bandwidth}")
-        for client, factor in self.slowdown.items():
-            if not (math.isfinite(factor) and factor > 0):
-                raise UserError(f"the slowdown of client {client} must be a positive number, not {factor}")
+        Link(self.latency, self.bandwidth)
+        if not 0 <= self.loss < 1:
+            raise UserError(f"message loss must be in [0, 1), not {self.loss}")
+        for client, factors in self.trace.items():
+            if not factors or not all(math.isfinite(f) and f > 0 for f in factors):
+                raise UserError(f"the trace of client {client} must be positive numbers")
 
-    def gradient(self, client: int, counter: int) -> float:
-        return self.compute * self.slowdown.get(client, 1.0)
+    def check_clients(self, n: int) -> None:
+        """That whoever is named here exists."""
+        named = [s.client for s in self.slowdowns] + list(self.trace)
+        for client in (*named, *(i for link in self.links for i in link)):
+            if not 0 <= client < n:
+                raise UserError(f"costs name client {client}: clients are 0 to {n - 1}")
+
+    # --- compute -------------------------------------------------------------------------------
+
+    def gradient(self, client: int, counter: int, at: float) -> float:
+        """How long client's gradient number `counter` takes if it starts at time `at`."""
+        seconds = self.compute
+        if self._slow:
+            for slow in self._slow.get(client, ()):
+                if slow.start <= at < slow.end:
+                    seconds *= slow.factor
+        if client in self.trace:
+            factors = self.trace[client]
+            seconds *= factors[(counter - 1) % len(factors)]
+        if self.spread:
+            # The mean of a log-normal with this median is the given cost.
+            seconds *= math.exp(self.spread * self._normal(client, counter) - self.spread**2 / 2)
+        return seconds
+
+    @cached_property
+    def _slow(self) -> dict[int, list[Slowdown]]:
+        by_client: dict[int, list[Slowdown]] = {}
+        for slow in self.slowdowns:
+            by_client.setdefault(slow.client, []).append(slow)
+        return by_client
+
+    def _normal(self, client: int, counter: int) -> float:
+        return float(self._drawn("compute", client, counter, kind="normal"))
+
+    # --- messages ------------------------------------------------------------------------------
 
     def sending(self, neighbours: int) -> float:
         return self.send * neighbours
@@ -47,9 +133,27 @@ class Costs:
     def mixing(self, models: int) -> float:
         return self.mix * models
 
-    def transit(self, size: int) -> float:
-        """How long a model of `size` bytes travels over a link."""
-        return self.latency + size / self.bandwidth
+    @property
+    def same_everywhere(self) -> bool:
+        """Whether every message of a size travels equally long."""
+        return not (self.links or self.jitter or self.loss)
+
+    def transit(self, sender: int, receiver: int, size: int) -> float:
+        """How long a model of `size` bytes travels over a link, without jitter."""
+        link = self.links.get((min(sender, receiver), max(sender, receiver)))
+        if link is None:
+            return self.latency + size / self.bandwidth
+        return link.latency + size / link.bandwidth
+
+    def delay(self, sender: int, receiver: int, number: int) -> float:
+        """The jitter of the number-th message of a sender to a receiver."""
+        if not self.jitter:
+            return 0.0
+        return self.jitter * float(self._drawn(f"jitter/{receiver}", sender, number, kind="exponential"))
+
+    def lost(self, sender: int, receiver: int, number: int) -> bool:
+        """Whether the number-th published model of a sender never reaches this receiver."""
+        return bool(self.loss) and self._drawn(f"loss/{receiver}", sender, number, kind="uniform") < self.loss
 
     def all_reduce(self, clients: int, size: int) -> float:
         """A ring all-reduce: 2 (n-1) messages of size/n each, one after the other."""
@@ -58,6 +162,22 @@ class Costs:
     def server(self, clients: int, size: int) -> float:
         """Upload and download through a server whose link the clients share."""
         return 2 * (self.latency + clients * size / self.bandwidth) if clients > 1 else 0.0
+
+    # --- random draws by key, made in blocks ---------------------------------------------------
+
+    def _drawn(self, purpose: str, client: int, counter: int, kind: str) -> float:
+        block, position = divmod(counter, _BLOCK)
+        key = (purpose, client)
+        kept = self._blocks.get(key)
+        if kept is None or kept[0] != block:
+            generator = stream(self.seed, purpose, client, block)
+            make = {"normal": generator.standard_normal, "exponential": generator.standard_exponential}
+            kept = self._blocks[key] = (block, make.get(kind, generator.random)(_BLOCK))
+        return float(kept[1][position])
+
+    @cached_property
+    def _blocks(self) -> dict[tuple[str, int], tuple[int, npt.NDArray[np.float64]]]:
+        return {}
 
 
 FREE = Costs(compute=0.0, send=0.0, mix=0.0, latency=0.0, bandwidth=math.inf)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from worlds import STEP_SIZE, quadratic_setup, run_to_end
 
 import swiftfl
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
@@ -20,6 +19,7 @@ from swiftfl.graph.matchings import matching_plan
 from swiftfl.rules import SGD
 from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import decay_every, every
+from worlds import STEP_SIZE, quadratic_setup, run_to_end, slow
 
 MAKERS: dict[str, Callable[[Topology, SGD], Any]] = {
     "swift": lambda graph, rule: Swift(every(0), rule),
@@ -35,7 +35,7 @@ MAKERS: dict[str, Callable[[Topology, SGD], Any]] = {
 }
 ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
 GRAPH = swiftfl.ring_of_cliques(8, clusters=2)
-COSTS = Costs(compute=0.01, latency=0.003, slowdown={1: 3.0, 4: 0.6})
+COSTS = Costs(compute=0.01, latency=0.003, slowdowns=slow({1: 3.0, 4: 0.6}))
 MOMENTUM = SGD(momentum=0.8, weight_decay=0.01)
 
 every_algorithm = pytest.mark.parametrize("name", MAKERS)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import quadratic_setup, run_to_end
 
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd, ldsgd
@@ -19,6 +18,7 @@ from swiftfl.errors import UserError
 from swiftfl.record import RunFolder
 from swiftfl.rules import SGD
 from swiftfl.schedule import every
+from worlds import quadratic_setup, run_to_end, slow
 
 ALGORITHMS: dict[str, Any] = {
     "swift": Swift(every(1), SGD(momentum=0.9)),
@@ -26,7 +26,7 @@ ALGORITHMS: dict[str, Any] = {
     "ldsgd": ldsgd(2, 2),
 }
 ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
-COSTS = Costs(compute=0.01, latency=0.004, slowdown={3: 4.0, 1: 0.7})
+COSTS = Costs(compute=0.01, latency=0.004, slowdowns=slow({3: 4.0, 1: 0.7}))
 
 
 def world(engine: str, algorithm: str, barrier: str = "neighbours") -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import STEP_SIZE, quadratic_setup, run_to_end
 
 import swiftfl
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha
@@ -15,6 +14,7 @@ from swiftfl.engines import Sampled, Virtual
 from swiftfl.graph.matchings import matching_plan
 from swiftfl.sample import Batch
 from swiftfl.schedule import every
+from worlds import STEP_SIZE, quadratic_setup, run_to_end, slow
 
 NOTHING = np.empty(0, dtype=np.int64)
 GRAPH = swiftfl.ring_of_cliques(8, clusters=2)
@@ -66,7 +66,7 @@ def test_sampled_adpsgd() -> None:
 
 def test_virtual_adpsgd_keeps_the_mean_while_nothing_pulls() -> None:
     """Pairs are averaged atomically however they overlap in time."""
-    costs = Costs(latency=0.02, slowdown={0: 3.0, 5: 0.4})
+    costs = Costs(latency=0.02, slowdowns=slow({0: 3.0, 5: 0.4}))
     setup, _, workload = quadratic_setup(AdPsgd(seed=2), GRAPH, epochs=20, costs=costs, noise=0.0)
     total = np.zeros(workload.parameters)
     engine = Virtual(setup)
@@ -92,7 +92,7 @@ def test_rounds(name: str, engine: type[Virtual]) -> None:
     p = np.arange(1, N + 1) / np.arange(1, N + 1).sum()
     algorithm = algorithms[name]
     setup, _, workload = quadratic_setup(
-        algorithm, GRAPH, p, epochs=EPOCHS, steps_per_epoch=STEPS, costs=Costs(slowdown={3: 5.0})
+        algorithm, GRAPH, p, epochs=EPOCHS, steps_per_epoch=STEPS, costs=Costs(slowdowns=slow({3: 5.0}))
     )
 
     def matrix(c: int) -> np.ndarray:

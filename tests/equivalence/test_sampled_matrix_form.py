@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import STEP_SIZE, quadratic_setup, run_to_end, skewed
 
 import swiftfl
 from swiftfl.algorithms import Swift
 from swiftfl.engines import Sampled
 from swiftfl.sample import Batch
 from swiftfl.schedule import every
+from worlds import STEP_SIZE, quadratic_setup, run_to_end, skewed
 
 NOTHING = np.empty(0, dtype=np.int64)
 GRAPHS = {

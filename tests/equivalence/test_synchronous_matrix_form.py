@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import STEP_SIZE, quadratic_setup, run_to_end
 
 import swiftfl
 from swiftfl.algorithms import Synchronous, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs
 from swiftfl.engines import Sampled, Virtual
 from swiftfl.sample import Batch
+from worlds import STEP_SIZE, quadratic_setup, run_to_end, slow
 
 NOTHING = np.empty(0, dtype=np.int64)
 ALGORITHMS: dict[str, Synchronous] = {"dsgd": dsgd(), "pasgd": pasgd(2), "ldsgd": ldsgd(2, 2)}
@@ -38,7 +38,7 @@ def test_synchronous_is_the_matrix_recursion(name: str, barrier: str, engine: ty
     epochs, steps = 4, 5
     setup, coefficients, workload = quadratic_setup(
         ALGORITHMS[name], topology, method="metropolis", epochs=epochs, steps_per_epoch=steps,
-        barrier=barrier, costs=Costs(slowdown={2: 4.0, 7: 1.3}),
+        barrier=barrier, costs=Costs(slowdowns=slow({2: 4.0, 7: 1.3})),
     )  # fmt: skip
     W = averaging_matrix(coefficients)
     np.testing.assert_allclose(W.sum(axis=0), 1, atol=1e-12)

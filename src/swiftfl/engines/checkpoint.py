@@ -14,19 +14,21 @@ array is stored once, so that shared models stay shared. It is written as JSON a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from swiftfl.client import State
 from swiftfl.engines.mailboxes import Letter
+from swiftfl.engines.network import Change
 from swiftfl.engines.rounds import Offer, Wait
 from swiftfl.engines.sampled import Sampled
-from swiftfl.engines.world import World
+from swiftfl.engines.virtual import Virtual
+from swiftfl.engines.world import Terms, World
 from swiftfl.errors import UserError
 from swiftfl.sample import Slope
-from swiftfl.vector import Statistics, Vector
+from swiftfl.vector import Statistics, Vector, Weights
 from swiftfl.verbs import AllReduce, Gradient
 
 FORMAT = 1
@@ -103,8 +105,9 @@ def _unpack_reply(packed: Any, arrays: Mapping[str, Vector]) -> object:
 
 
 _PLAIN = ("iteration", "now", "active", "finished", "loss_sum", "loss_count", "pending", "busy",
-          "loaded_at", "largest_delay", "order", "heap")  # fmt: skip
-_TIMES = ("clock", "compute", "communication", "waiting", "steps")
+          "loaded_at", "largest_delay", "order", "heap", "expected", "present", "lost_until",
+          "in_rounds")  # fmt: skip
+_TIMES = ("clock", "compute", "communication", "waiting", "asleep", "steps")
 
 
 def save(world: World) -> Checkpoint:
@@ -121,7 +124,7 @@ def save(world: World) -> Checkpoint:
         "states": [[put(s.x), s.c, put(s.memory)] for s in world.states],
         "replies": [[_pack_reply(r, pool) for r in replies] for replies in world.replies],
         "slopes": [None if s is None else _pack_slope(s, pool) for s in world.slopes],
-        "letters": [[[a.visible, a.version, put(a.x)] for a in box] for box in world.mailboxes.letters],
+        "letters": [[[a.sent, a.version, put(a.x)] for a in box] for box in world.mailboxes.letters],
         "outcome": [[i, _pack_reply(r, pool), w, b] for i, (r, w, b) in world.outcome.items()],
         "offers": [
             [[round, o.time, put(o.x), sorted(o.readers)] for round, o in offers.items()]
@@ -130,12 +133,16 @@ def save(world: World) -> Checkpoint:
         "waiting": [[i, list(wait)] for i, wait in meetings.waiting.items()],
         "missing": [[i, sorted(them)] for i, them in meetings.missing.items()],
         "latest": list(meetings.latest.items()),
-        "gone": sorted(meetings.gone),
+        "gone": list(meetings.gone.items()),
         "gathering": [
-            [[i, time, put(verb.value), verb.weight, verb.round, verb.by_server] for i, (time, verb) in given.items()]
+            [
+                [i, time, put(verb.value), verb.weight, verb.round, verb.by_server]
+                for i, (time, verb) in given.items()
+            ]
             for given in gathering.rounds.values()
         ],
         "draws": world.draws if isinstance(world, Sampled) else 0,
+        "changes": _pack_changes(world) if isinstance(world, Virtual) else None,
     }
     return Checkpoint(tree, pool.arrays)
 
@@ -160,6 +167,8 @@ def restore(world: World, checkpoint: Checkpoint) -> None:
     _restore_rounds(world, tree, arrays)
     if isinstance(world, Sampled):
         world.draws = tree["draws"]
+    elif isinstance(world, Virtual) and tree["changes"] is not None:
+        _restore_changes(world, tree["changes"])
     world.replies = [[_unpack_reply(r, arrays) for r in replies] for replies in tree["replies"]]
     _rerun_steps(world)
 
@@ -173,18 +182,67 @@ def _restore_rounds(world: World, tree: Mapping[str, Any], arrays: Mapping[str, 
     meetings.waiting = {i: Wait(time, round, tuple(them)) for i, (time, round, them) in tree["waiting"]}
     meetings.missing = {i: set(them) for i, them in tree["missing"]}
     meetings.latest = dict(tree["latest"])
-    meetings.gone = set(tree["gone"])
+    meetings.gone = dict(tree["gone"])
     world.gathering.rounds = {
-        given[0][4]: {i: (time, AllReduce(arrays[x], w, round, server)) for i, time, x, w, round, server in given}
+        given[0][4]: {
+            i: (time, AllReduce(arrays[x], w, round, server)) for i, time, x, w, round, server in given
+        }
         for given in tree["gathering"]
     }
 
 
+# The state of a network that changes, where there is one.
+
+
+def _pack_terms(terms: Terms) -> list[Any]:
+    return [terms.w.own, list(terms.w.of.items()), terms.scale, terms.from_round]
+
+
+def _unpack_terms(packed: list[Any]) -> Terms:
+    own, of, scale, from_round = packed
+    return Terms(Weights(own, dict(of)), scale, from_round)
+
+
+def _pack_changes(world: Virtual) -> dict[str, Any] | None:
+    if world.network is None:
+        return None
+    return {
+        "network": world.network.state(),
+        "planned": [[order, asdict(change)] for order, change in world.changes.items()],
+        "log": world.log,
+        "measured_at": world.measured_at,
+        "steps_then": world.steps_then,
+        "cut": sorted(world.cut),
+        "since": [[*pair, time] for pair, time in world.mailboxes.since.items()],
+        "terms": [_pack_terms(terms) for terms in world.terms],
+        "renewed": [[i, _pack_terms(terms)] for i, terms in world.renewed.items()],
+    }
+
+
+def _restore_changes(world: Virtual, packed: Mapping[str, Any]) -> None:
+    assert world.network is not None
+    world.network.restore(packed["network"])
+    world.changes = {order: _unpack_change(change) for order, change in packed["planned"]}
+    world.log = list(packed["log"])
+    world.measured_at, world.steps_then = packed["measured_at"], packed["steps_then"]
+    world.cut = {(i, j) for i, j in packed["cut"]}
+    world.mailboxes.since = {(i, j): time for i, j, time in packed["since"]}
+    for i, terms in enumerate(packed["terms"]):
+        world.adopt(i, _unpack_terms(terms))
+    world.renewed = {i: _unpack_terms(terms) for i, terms in packed["renewed"]}
+
+
+def _unpack_change(packed: Mapping[str, Any]) -> Change:
+    edge = packed["edge"]
+    return Change(**{**packed, "edge": None if edge is None else tuple(edge)})
+
+
 def _rerun_steps(world: World) -> None:
     """Bring each client's generator back to where it was parked."""
-    world.generators = [world._new_step(i) for i in range(world.n)]
+    algorithm = world.setup.algorithm
+    world.generators = [algorithm.step(c, s) for c, s in zip(world.clients, world.states, strict=True)]
     for i, generator in enumerate(world.generators):
-        if world.finished[i]:
+        if world.finished[i] or not world.present[i]:
             continue
         verb = next(generator)
         for reply in world.replies[i]:

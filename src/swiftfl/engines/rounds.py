@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -41,24 +42,30 @@ class Meeting:
         self.waiting: dict[int, Wait] = {}
         self.missing: dict[int, set[int]] = {}
         self.latest: dict[int, float] = {}
-        self.gone: set[int] = set()
+        self.gone: dict[int, float] = {}  # client -> the round from which it takes part (again)
 
     def arrive(self, i: int, verb: Exchange, time: float) -> list[int]:
         """Client i offers its model of a round; which clients can go on now."""
         round = verb.round
         self.offers[i] = {r: offer for r, offer in self.offers[i].items() if offer.readers}
-        self.offers[i][round] = Offer(time, verb.x, set(verb.neighbours) - self.gone)
+        readers = {k for k in verb.neighbours if self.takes_part(k, round)}
+        self.offers[i][round] = Offer(time, verb.x, readers)
         self.waiting[i] = Wait(time, round, tuple(verb.neighbours))
         needed = range(len(self.offers)) if self.everyone else verb.neighbours
-        self.missing[i] = {k for k in needed if k != i and k not in self.gone and round not in self.offers[k]}
+        self.missing[i] = {
+            k for k in needed if k != i and round not in self.offers[k] and self.takes_part(k, round)
+        }
         if self.everyone:
             self.latest = {round: max(time, self.latest.get(round, time))}
             return self._without(i, round, list(self.waiting))
         return self._without(i, round, (*verb.neighbours, i))
 
+    def takes_part(self, k: int, round: int) -> bool:
+        return round >= self.gone.get(k, 0)
+
     def leave(self, i: int, neighbours: Sequence[int]) -> list[int]:
         """Client i has gone: nobody waits for it any more; which clients can go on now."""
-        self.gone.add(i)
+        self.gone[i] = math.inf
         for k in neighbours:
             for round in [r for r, offer in self.offers[k].items() if i in offer.readers]:
                 self._drop_reader(k, round, i)
@@ -74,22 +81,34 @@ class Meeting:
                     free.append(k)
         return free
 
-    def take(self, i: int, models: Sequence[Vector]) -> tuple[float, float, Inbox]:
-        """When client i arrived, when the last it waited for did, and the models that it gets.
+    def take(
+        self, i: int, models: Sequence[Vector], finished: Sequence[bool]
+    ) -> tuple[Wait, dict[int, float], Inbox]:
+        """Client i goes on: how it waited, when its partners arrived, and the models that it gets.
 
-        A client that has gone is represented by its last model.
+        A client that has finished is represented by its last model, one that was lost not at all.
         """
-        own, round, partners = self.waiting.pop(i)
+        wait = self.waiting.pop(i)
         del self.missing[i]
-        latest = self.latest.get(round, own) if self.everyone else own
-        inbox = {}
-        for k in partners:
-            offer = self.offers[k].get(round)
-            inbox[k] = models[k] if offer is None else offer.x
+        arrived, inbox = {}, {}
+        for k in wait.partners:
+            offer = self.offers[k].get(wait.round)
             if offer is not None:
-                latest = max(latest, offer.time)
-                self._drop_reader(k, round, i)
-        return own, latest, inbox
+                arrived[k], inbox[k] = offer.time, offer.x
+                self._drop_reader(k, wait.round, i)
+            elif finished[k]:
+                inbox[k] = models[k]
+        return wait, arrived, inbox
+
+    def reached(self, wait: Wait) -> float:
+        """When the last of all clients reached the round of a wait for everyone."""
+        return self.latest.get(wait.round, wait.time) if self.everyone else wait.time
+
+    def forget(self, i: int) -> None:
+        """Client i was lost in mid-exchange: what it offered and waited for is void."""
+        self.offers[i].clear()
+        self.waiting.pop(i, None)
+        self.missing.pop(i, None)
 
     def _drop_reader(self, k: int, round: int, reader: int) -> None:
         offer = self.offers[k][round]
@@ -106,6 +125,12 @@ class Gathering:
 
     def arrive(self, i: int, verb: AllReduce, time: float) -> None:
         self.rounds.setdefault(verb.round, {})[i] = (time, verb)
+
+    def forget(self, i: int) -> None:
+        """Client i was lost: its value does not count in rounds that are not complete."""
+        for given in self.rounds.values():
+            given.pop(i, None)
+        self.rounds = {round: given for round, given in self.rounds.items() if given}
 
     def complete(self, active: int) -> list[int]:
         return [round for round, given in self.rounds.items() if len(given) >= active]

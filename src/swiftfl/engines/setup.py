@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client
 from swiftfl.costs import Costs
+from swiftfl.engines.network import Network
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
 from swiftfl.schedule import StepSize
@@ -29,20 +30,21 @@ class LocalBatches(Protocol):
 
 
 class LocalStepSize:
-    """The step size by a client's own counter, remembered for the current epoch."""
+    """The step size by a client's own counter, times `scale`, remembered for the current epoch."""
 
-    __slots__ = ("_epoch", "_schedule", "_steps", "_value")
+    __slots__ = ("_epoch", "_scale", "_schedule", "_steps", "_value")
 
-    def __init__(self, schedule: StepSize, steps_per_epoch: int) -> None:
+    def __init__(self, schedule: StepSize, steps_per_epoch: int, scale: float = 1.0) -> None:
         self._schedule = schedule
         self._steps = steps_per_epoch
+        self._scale = scale
         self._epoch = -1
         self._value = 0.0
 
     def __call__(self, c: int) -> float:
         epoch = (c - 1) // self._steps
         if epoch != self._epoch:
-            self._epoch, self._value = epoch, self._schedule(epoch)
+            self._epoch, self._value = epoch, self._scale * self._schedule(epoch)
         return self._value
 
 
@@ -62,6 +64,7 @@ class Setup:
     influence: Sequence[float]
     costs: Costs = field(default_factory=Costs)
     barrier: Barrier = "neighbours"
+    network: Callable[[], Network] | None = None
     epochs: int | None = None
     iterations: int | None = None
     seed: int = 0
@@ -78,17 +81,16 @@ class Setup:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
-        for client in self.costs.slowdown:
-            if not 0 <= client < self.n:
-                raise UserError(f"slowdown of client {client}: clients are 0 to {self.n - 1}")
+        self.costs.check_clients(self.n)
 
     @property
     def n(self) -> int:
         return len(self.weights)
 
-    def client(self, i: int) -> Client:
-        w, batches = self.weights[i], self.batches[i]
-        step_size = LocalStepSize(self.step_size, batches.steps_per_epoch)
+    def client(self, i: int, w: Weights | None = None, scale: float = 1.0) -> Client:
+        """Client i, with its own weights or others, and its step size scaled."""
+        w, batches = w or self.weights[i], self.batches[i]
+        step_size = LocalStepSize(self.step_size, batches.steps_per_epoch, scale)
         return Client(i, tuple(w.of), w, self.influence[i], batches, step_size)
 
     def steps_of(self, i: int) -> float:

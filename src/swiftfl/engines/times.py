@@ -4,13 +4,17 @@ from __future__ import annotations
 
 
 class Times:
-    """Clocks in seconds; every second of a client is compute, communication or waiting."""
+    """Clocks in seconds; every second of a client is compute, communication or waiting.
+
+    Time in which a client was not there (asleep, crashed, not yet joined) is none of the three.
+    """
 
     def __init__(self, n: int) -> None:
         self.clock = [0.0] * n
         self.compute = [0.0] * n
         self.communication = [0.0] * n
         self.waiting = [0.0] * n
+        self.asleep = [0.0] * n
         self.steps = [0] * n
 
     def compute_until(self, i: int, time: float) -> None:
@@ -23,4 +27,8 @@ class Times:
 
     def wait(self, i: int, seconds: float) -> None:
         self.waiting[i] += seconds
+        self.clock[i] += seconds
+
+    def skip(self, i: int, seconds: float) -> None:
+        self.asleep[i] += seconds
         self.clock[i] += seconds

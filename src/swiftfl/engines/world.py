@@ -9,7 +9,8 @@ it with `resume`. Gradients of parked clients are computed together, all pending
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from swiftfl.client import State
@@ -18,10 +19,19 @@ from swiftfl.engines.rounds import Gathering, Meeting
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.times import Times
 from swiftfl.sample import Slope
-from swiftfl.vector import Vector, advance, mix
+from swiftfl.vector import Vector, Weights, advance, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Inbox, Load, Mix, Publish
 
 PARKED = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a client takes part: its weights, its step size's scale, and from which round."""
+
+    w: Weights
+    scale: float = 1.0
+    from_round: int = 0
 
 
 class World:
@@ -51,18 +61,26 @@ class World:
         self.loss_count = 0
         # messages
         self.size = x0.nbytes
-        self.mailboxes = Mailboxes(n, x0)
-        self.transit = setup.costs.transit(self.size)
+        self.mailboxes = Mailboxes(n, x0, setup.costs)
+        self.cut: set[tuple[int, int]] = set()
         self.meetings = Meeting(n, everyone=setup.barrier == "global")
         self.gathering = Gathering()
         # model cells that others may average into
         self.busy = [0.0] * n
         self.loaded_at = [0] * n
         self.largest_delay = 0
-        # what is to happen: (time, order, client, reply or None for a gradient)
+        # what is to happen: (time, order, client); of a client's entries only the expected one counts
         self.heap: list[tuple[float, int, int]] = []
         self.order = 0
+        self.expected = [0] * n
         self.outcome: dict[int, tuple[object, float, float]] = {}
+        # who is there, and the weights that clients take at the start of a later step
+        self.network = None if setup.network is None else setup.network()
+        self.present = [True] * n
+        self.lost_until = [0.0] * n
+        self.in_rounds = False
+        self.terms = [Terms(w) for w in setup.weights]
+        self.renewed: dict[int, Terms] = {}
         self._serve: dict[type, Callable[[int, Any], object]] = {
             Publish: self._publish,
             Gradient: self._gradient,
@@ -79,12 +97,20 @@ class World:
 
     def start(self) -> None:
         """Let every client run to its first gradient."""
-        self.generators = [self._new_step(i) for i in range(self.n)]
+        self.generators = [self.new_step(i) for i in range(self.n)]
         for i in range(self.n):
-            self.resume(i, None)
+            if self.present[i]:
+                self.resume(i, None)
 
-    def _new_step(self, i: int) -> Generator[Any, Any, State]:
+    def new_step(self, i: int) -> Generator[Any, Any, State]:
+        if i in self.renewed and self.states[i].c >= self.renewed[i].from_round:
+            self.adopt(i, self.renewed.pop(i))
         return self.setup.algorithm.step(self.clients[i], self.states[i])
+
+    def adopt(self, i: int, terms: Terms) -> None:
+        """Client i takes new weights; only ever between two steps."""
+        self.terms[i] = terms
+        self.clients[i] = self.setup.client(i, terms.w, terms.scale)
 
     def resume(self, i: int, reply: object) -> None:
         """Give client i its reply, and let it run until it is parked again or has finished."""
@@ -95,7 +121,7 @@ class World:
             except StopIteration as stop:
                 if not self._end_step(i, stop.value):
                     return
-                generator = self.generators[i] = self._new_step(i)
+                generator = self.generators[i] = self.new_step(i)
                 replies.clear()
                 reply = None
                 continue
@@ -126,10 +152,17 @@ class World:
         """Client i has finished: its last model stays with the neighbours, nobody waits for it."""
         self.finished[i] = True
         self.active -= 1
-        self._post(i, self.models[i], version=self.states[i].c)
+        self._post(i, self.models[i], self.states[i].c, self.clients[i].neighbours)
+        self.nobody_waits_for(i)
+
+    def nobody_waits_for(self, i: int) -> None:
         for k in self.meetings.leave(i, self.clients[i].neighbours):
             self._met(k)
         self._gather()
+
+    def members(self) -> list[int]:
+        """The clients whose models count: those who are there, and those who have finished."""
+        return [i for i in range(self.n) if self.present[i]]
 
     @property
     def over(self) -> bool:
@@ -140,15 +173,15 @@ class World:
 
     def _publish(self, i: int, verb: Publish) -> None:
         self.times.communicate(i, self.setup.costs.sending(len(verb.to)))
-        self._post(i, verb.x, verb.version)
+        self._post(i, verb.x, verb.version, verb.to)
 
-    def _post(self, i: int, x: Vector, version: int) -> None:
-        self.mailboxes.publish(i, Letter(self.times.clock[i] + self.transit, version, x), self.now)
+    def _post(self, i: int, x: Vector, version: int, to: Sequence[int]) -> None:
+        self.mailboxes.publish(i, Letter(self.times.clock[i], version, x), self.now, to)
 
     def _gradient(self, i: int, verb: Gradient) -> object:
         self.pending.append(i)
-        seconds = self.setup.costs.gradient(i, verb.batch.counter)
-        self.schedule(i, self.times.clock[i] + seconds)
+        clock = self.times.clock[i]
+        self.schedule(i, clock + self.setup.costs.gradient(i, verb.batch.counter, clock))
         return PARKED
 
     def slope(self, i: int) -> Slope:
@@ -168,8 +201,13 @@ class World:
         return slope
 
     def _fetch(self, i: int, verb: Fetch) -> Inbox:
-        newest, now = self.mailboxes.newest, self.times.clock[i]
-        return {k: newest(k, now) for k in verb.neighbours}
+        fetch, now, cut = self.mailboxes.fetch, self.times.clock[i], self.cut
+        inbox = {}
+        for k in verb.neighbours:
+            x = fetch(k, i, now)
+            if x is not None and not (cut and (min(i, k), max(i, k)) in cut):
+                inbox[k] = x
+        return inbox
 
     def _mix(self, i: int, verb: Mix) -> Vector:
         self.times.communicate(i, self.setup.costs.mixing(len(verb.inbox)))
@@ -178,6 +216,7 @@ class World:
     # --- waiting verbs -------------------------------------------------------------------------
 
     def _exchange(self, i: int, verb: Exchange) -> object:
+        self.in_rounds = True
         self.times.communicate(i, self.setup.costs.sending(len(verb.neighbours)))
         for k in self.meetings.arrive(i, verb, self.times.clock[i]):
             self._met(k)
@@ -185,11 +224,21 @@ class World:
 
     def _met(self, i: int) -> None:
         """All models that client i waits for exist: it goes on when the last one has arrived."""
-        own, latest, inbox = self.meetings.take(i, self.models)
-        ready = max(own, latest + self.transit) if inbox else own
-        self.finish_waiting(i, inbox, waited=max(0.0, latest - own), until=ready)
+        wait, arrived, inbox = self.meetings.take(i, self.models, self.finished)
+        latest = max([self.meetings.reached(wait), *arrived.values()])
+        ready = max([latest, *(time + self.journey(k, i, wait.round) for k, time in arrived.items())])
+        # A partner that was lost is waited for until that is noticed, which is now.
+        lost = any(k not in inbox for k in wait.partners)
+        ready = max(ready, self.now) if lost else ready
+        latest = max(latest, self.now) if lost else latest
+        self.finish_waiting(i, inbox, waited=max(0.0, latest - wait.time), until=ready)
+
+    def journey(self, sender: int, receiver: int, number: int) -> float:
+        costs = self.setup.costs
+        return costs.transit(sender, receiver, self.size) + costs.delay(sender, receiver, number)
 
     def _all_reduce(self, i: int, verb: AllReduce) -> object:
+        self.in_rounds = True
         self.gathering.arrive(i, verb, self.times.clock[i])
         self._gather()
         return PARKED
@@ -198,7 +247,7 @@ class World:
         """Serve the reductions to which every active client has given its value."""
         for round in self.gathering.complete(self.active):
             arrivals, mean, by_server = self.gathering.take(round)
-            latest = max(arrivals.values())
+            latest = max(*arrivals.values(), self.now if self.network else 0.0)
             cost = self.setup.costs.server if by_server else self.setup.costs.all_reduce
             ready = latest + cost(len(arrivals), self.size)
             for i, own in arrivals.items():
@@ -227,7 +276,10 @@ class World:
 
     def _average_with(self, i: int, verb: AverageWith) -> Vector:
         k = verb.neighbour
-        self._lock((i, k), i, 2 * self.transit + self.setup.costs.mixing(1))
+        if not self.present[k]:  # the call fails when the loss is noticed; there is nothing to average
+            self.times.wait(i, max(0.0, self.lost_until[k] - self.times.clock[i]))
+            return self.models[i]
+        self._lock((i, k), i, 2 * self.journey(i, k, self.states[i].c) + self.setup.costs.mixing(1))
         self.models[i] = self.models[k] = 0.5 * (self.models[i] + self.models[k])
         return self.models[i]
 
@@ -241,11 +293,15 @@ class World:
 
     def schedule(self, i: int, time: float) -> None:
         self.order += 1
+        self.expected[i] = self.order
         heapq.heappush(self.heap, (time, self.order, i))
 
     def next_event(self) -> None:
         """Let the client whose gradient or reply is ready next go on."""
-        self.now, _, i = heapq.heappop(self.heap)
+        time, order, i = heapq.heappop(self.heap)
+        if order != self.expected[i]:
+            return
+        self.now = time
         if i in self.outcome:
             reply, waited, busy = self.outcome.pop(i)
             self.times.wait(i, waited)

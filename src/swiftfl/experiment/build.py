@@ -59,9 +59,7 @@ def build(config: Config) -> Parts:
     coefficients = communication_coefficients(
         graph, build_influence(config, parts), weights_method(config.algorithm)
     )
-    batches = [
-        Batches(parts[i], config.data.batch_size, seed=config.seed, client=i) for i in range(graph.n)
-    ]
+    batches = [Batches(parts[i], config.data.batch_size, seed=config.seed, client=i) for i in range(graph.n)]
     setup = Setup(
         algorithm=build_algorithm(config.algorithm, graph, config.seed),
         workload=workload,

@@ -32,8 +32,9 @@ class Measurement:
 def measure(world: World, clients: int) -> Measurement:
     """Evaluate the consensus model, and up to `clients` client models, spread evenly."""
     began = time.perf_counter()
-    centre = consensus(world.models)
-    chosen = [world.models[i] for i in _spread(world.n, clients)]
+    models = [world.models[i] for i in world.members()] or world.models
+    centre = consensus(models)
+    chosen = [models[i] for i in _spread(len(models), clients)]
     whole, *each = world.setup.workload.evaluate([centre, *chosen])
     accuracies = [e.accuracy for e in each if e.accuracy is not None]
     result = Measurement(
@@ -45,7 +46,7 @@ def measure(world: World, clients: int) -> Measurement:
         mean_client_loss=float(np.mean([e.loss for e in each])) if each else None,
         mean_client_accuracy=float(np.mean(accuracies)) if accuracies else None,
         train_loss=world.loss_sum / world.loss_count if world.loss_count else None,
-        consensus_distance=consensus_distance(world.models, centre),
+        consensus_distance=consensus_distance(models, centre),
         models_in_memory=models_in_memory(world),
         evaluation_seconds=time.perf_counter() - began,
     )
