@@ -1,1 +1,22 @@
+"""Data: datasets, who holds which samples, batches, augmentation."""
 
+from swiftfl.data.augment import Augment
+from swiftfl.data.batches import Batches, NoSamples
+from swiftfl.data.dataset import Dataset
+from swiftfl.data.parse import partition
+from swiftfl.data.partition import Partition
+from swiftfl.data.registry import DATASETS, dataset
+from swiftfl.data.tensors import from_tensors, from_torch_dataset
+
+__all__ = [
+    "DATASETS",
+    "Augment",
+    "Batches",
+    "Dataset",
+    "NoSamples",
+    "Partition",
+    "dataset",
+    "from_tensors",
+    "from_torch_dataset",
+    "partition",
+]

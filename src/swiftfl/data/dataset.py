@@ -57,9 +57,9 @@ class Dataset:
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
-        """The training labels for a partition to look at."""
+        """The training labels for a partition to look at; without classes all samples are of one kind."""
         if self.classes is None:
-            raise UserError(f"{self.name} has no class labels to partition by")
+            return np.zeros(self.size, dtype=np.int64)
         return np.asarray(self.train_labels.numpy(), dtype=np.int64)
 
 

@@ -1,15 +1,16 @@
-"""Which client holds which training samples."""
+"""Which client holds which training samples: a `Partition`, and what it looks like."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from swiftfl.errors import UserError
-from swiftfl.streams import stream
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 
@@ -31,15 +32,19 @@ class Partition:
     def sizes(self) -> tuple[int, ...]:
         return tuple(part.size for part in self.parts)
 
+    def histogram(self, labels: Indices, classes: int | None = None) -> Indices:
+        """(clients, classes): how many samples of each label each client holds."""
+        classes = int(labels.max()) + 1 if classes is None else classes
+        return np.stack([np.bincount(labels[part], minlength=classes) for part in self.parts])
 
-def iid(labels: Indices, clients: int, seed: int) -> Partition:
-    """Samples dealt out uniformly at random, in equal numbers (give or take one)."""
-    check_request(labels.size, clients)
-    order = stream(seed, "partition").permutation(labels.size)
-    return make("iid", np.array_split(order, clients))
+    def draw_histogram(self, path: str | Path, labels: Indices, classes: int | None = None) -> None:
+        """The label histogram as a picture."""
+        from swiftfl.data.picture import draw_histogram  # loads matplotlib, which few runs need
+
+        draw_histogram(path, self.name, self.histogram(labels, classes))
 
 
-def make(name: str, parts: list[Indices]) -> Partition:
+def make(name: str, parts: Iterable[Indices]) -> Partition:
     """A partition of these parts, each sorted."""
     return Partition(name, tuple(np.sort(part).astype(np.int64, copy=False) for part in parts))
 
@@ -52,3 +57,8 @@ def check_request(samples: int, clients: int) -> None:
         raise UserError(
             f"{clients} clients cannot share {samples} training samples (use bootstrap to reuse samples)"
         )
+
+
+def even_sizes(samples: int, clients: int) -> list[int]:
+    """Equal sizes, the first ones larger by one where that does not come out even."""
+    return [samples // clients + (i < samples % clients) for i in range(clients)]

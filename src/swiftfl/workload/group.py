@@ -158,7 +158,12 @@ class Group:
 
 
 def _agree(alone: Slope, together: Slope) -> bool:
-    size = float(np.linalg.norm(alone.g))
-    if not np.isfinite(size):
-        return True  # a diverged client says nothing about the form
-    return float(np.linalg.norm(alone.g - together.g)) <= _NEAR * size + 1e-6
+    same = _near(alone.g, together.g)
+    if alone.statistics is None or together.statistics is None:
+        return same and alone.statistics is together.statistics
+    return same and _near(alone.statistics.values, together.statistics.values)
+
+
+def _near(a: Vector, b: Vector) -> bool:
+    size = float(np.linalg.norm(a))  # of a diverged client not finite: it says nothing about the form
+    return not np.isfinite(size) or float(np.linalg.norm(a - b)) <= _NEAR * size + 1e-6

@@ -4,7 +4,7 @@ import torch
 
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.digits import digits
-from swiftfl.data.partition import iid
+from swiftfl.data.partitions import iid
 from swiftfl.errors import UserError
 
 
