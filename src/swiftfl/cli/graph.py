@@ -148,7 +148,7 @@ def _show(c: Coefficients, written: list[Path]) -> None:
 
 
 def _show_columns(console: Console, c: Coefficients) -> None:
-    table = Table(title="columns: the weight of each model in a client's average")
+    table = Table(title="columns w_i")
     table.add_column("client", justify="right")
     table.add_column("influence", justify="right")
     table.add_column("own", justify="right")
