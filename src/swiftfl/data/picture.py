@@ -26,7 +26,10 @@ def draw_histogram(path: str | Path, title: str, histogram: npt.NDArray[np.int64
     samples = int(histogram.sum())
     axes.set_title(f"{title}: {samples:,} samples, {clients} clients", fontsize=11, loc="left")
     axes.set_xlabel("client")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(clients, 20)))
+    if few:
+        axes.set_xticks(range(clients))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20))
     figure.savefig(path, dpi=144)
 
 
@@ -39,6 +42,8 @@ def _bars(axes: matplotlib.axes.Axes, histogram: npt.NDArray[np.int64]) -> None:
         axes.bar(np.arange(clients), histogram[:, k], 0.86, bottom, color=colour, label=str(k), linewidth=0)
         bottom += histogram[:, k]
     axes.set_ylabel("samples")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylim(0, 1.03 * bottom.max())
     axes.set_xlim(-0.6, clients - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     handles, names = axes.get_legend_handles_labels()
@@ -54,7 +59,7 @@ def _bars(axes: matplotlib.axes.Axes, histogram: npt.NDArray[np.int64]) -> None:
 
 
 def _shades(figure: Figure, axes: matplotlib.axes.Axes, histogram: npt.NDArray[np.int64]) -> None:
-    image = axes.imshow(histogram.T, aspect="auto", interpolation="nearest", cmap="viridis", origin="lower")
+    image = axes.imshow(histogram.T, aspect="auto", interpolation="nearest", cmap="YlGnBu", origin="lower")
     axes.set_ylabel("label")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(image, label="samples", pad=0.01)

@@ -1,13 +1,16 @@
 """Chains of linear layers by hand: many clients' gradients as a few stacked matrix products.
 
 Logistic regression and MLPs are so small that autograd spends its time on bookkeeping. Their
-derivatives fit on a page, and in NumPy a group of clients costs as many calls as one client:
+derivatives fit on a page, and in NumPy a group of clients costs as many calls as one client. With the
+samples of a batch as columns:
 
-    forward    h_k = a(h_{k-1} W_k^T + b_k),    loss = cross-entropy of h_K
-    backward   d_K = (softmax(h_K) - onehot) / batch,    dW_k = d_k^T h_{k-1},    db_k = sum d_k,
-               d_{k-1} = (d_k W_k) * a'(h_{k-1})
+    forward    h_k = a(W_k h_{k-1} + b_k),    loss = mean cross-entropy of the columns of h_K
+    backward   d_K = (softmax(h_K) - onehot) / batch,    dW_k = d_k h_{k-1}^T,    db_k = d_k 1,
+               d_{k-1} = (W_k^T d_k) * a'(h_{k-1})
 
-Vectors are NumPy rows already, so nothing is converted on the way in or out.
+Columns, because the softmax then reduces over an outer axis, which NumPy does three times faster than
+over a short inner one; sums over samples are products with 1, five times faster than `sum`. Vectors are
+NumPy rows already, so nothing is converted on the way in or out.
 """
 
 from __future__ import annotations
@@ -49,30 +52,30 @@ class DenseChain:
         return sum(layer.weight.shape[1] + layer.weight.shape[0] for layer in self._layers)
 
     def forward(self, flat: Vector, inputs: Array) -> list[Array]:
-        """All activations, the inputs (clients, samples, features) first and the outputs last."""
+        """All activations, the inputs (clients, features, samples) first and the outputs last."""
         seen = [inputs]
         for layer in self._layers:
-            out = np.matmul(seen[-1], _weight(flat, layer).transpose(0, 2, 1))
+            out = np.matmul(_weight(flat, layer), seen[-1])
             if layer.bias is not None:
-                out += flat[:, None, layer.bias.start : layer.bias.stop]
+                out += flat[:, layer.bias.start : layer.bias.stop, None]
             if layer.activation is not None:
                 _ACTIVATIONS[layer.activation][0](out)
             seen.append(out)
         return seen
 
     def gradients(self, flat: Vector, inputs: Array, labels: npt.NDArray[np.int64]) -> tuple[Vector, Array]:
-        """(clients, size) gradients and (clients,) losses of (clients, samples, ...) inputs."""
-        clients, samples = labels.shape
-        seen = self.forward(flat, inputs.reshape(clients, samples, -1))
+        """(clients, size) gradients and (clients,) losses of (clients, samples, features) inputs."""
+        seen = self.forward(flat, inputs.transpose(0, 2, 1))
         losses, d = cross_entropy(seen.pop(), labels)
+        ones = np.ones((labels.shape[1], 1), dtype=flat.dtype)
         g = np.empty_like(flat)
         for k in range(len(self._layers) - 1, -1, -1):
             layer = self._layers[k]
-            np.matmul(d.transpose(0, 2, 1), seen[k], out=_weight(g, layer))
+            np.matmul(d, seen[k].transpose(0, 2, 1), out=_weight(g, layer))
             if layer.bias is not None:
-                d.sum(axis=1, out=g[:, layer.bias.start : layer.bias.stop])
+                np.matmul(d, ones, out=g[:, layer.bias.start : layer.bias.stop, None])
             if k > 0:
-                d = np.matmul(d, _weight(flat, layer))
+                d = np.matmul(_weight(flat, layer).transpose(0, 2, 1), d)
                 before = self._layers[k - 1].activation
                 if before is not None:
                     _ACTIVATIONS[before][1](d, seen[k])
@@ -80,17 +83,18 @@ class DenseChain:
 
 
 def cross_entropy(outputs: Array, labels: npt.NDArray[np.int64]) -> tuple[Array, Array]:
-    """Mean loss of each client, and its derivative; `outputs` (clients, samples, classes) is used up."""
-    clients, samples, classes = outputs.shape
-    rows = np.arange(clients * samples), labels.reshape(-1)
-    outputs -= outputs.max(axis=2, keepdims=True)
-    right = outputs.reshape(-1, classes)[rows]
+    """Mean loss of each client, and its derivative; `outputs` (clients, classes, samples) is used up."""
+    _, classes, samples = outputs.shape
+    starts = np.arange(0, outputs.size, classes * samples)[:, None] + np.arange(samples)
+    right = labels * samples + starts  # where each sample's own label lies in the flat outputs
+    outputs -= outputs.max(axis=1, keepdims=True)
+    chosen = outputs.reshape(-1).take(right)
     d = np.exp(outputs, out=outputs)
-    total = d.sum(axis=2, keepdims=True)
-    losses = (np.log(total).reshape(-1) - right).reshape(clients, samples).mean(axis=1)
+    total = d.sum(axis=1, keepdims=True)
+    losses = (np.log(total[:, 0, :]) - chosen).mean(axis=1)
+    total *= samples
     d /= total
-    d.reshape(-1, classes)[rows] -= 1.0
-    d *= d.dtype.type(1.0 / samples)
+    d.reshape(-1)[right] -= d.dtype.type(1.0 / samples)
     return losses, d
 
 

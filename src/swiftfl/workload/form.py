@@ -79,7 +79,8 @@ class ByHand:
         return list(map(Slope, g, losses.tolist()))
 
     def outputs(self, xs: Sequence[Vector], inputs: Tensor) -> Tensor:
-        return torch.from_numpy(self._chain.forward(stack(xs), inputs.flatten(1).numpy()[None])[-1])
+        columns = inputs.flatten(1).numpy().T[None]
+        return torch.from_numpy(self._chain.forward(stack(xs), columns)[-1]).transpose(1, 2)
 
 
 class Mapped:

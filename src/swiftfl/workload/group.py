@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -35,7 +35,7 @@ class Single(Protocol):
 
     def outputs(self, x: Vector, inputs: Tensor) -> Tensor: ...
 
-    def score(self, outputs: Tensor, labels: Tensor) -> tuple[float, int]: ...
+    def scores(self, outputs: Tensor, labels: Tensor) -> Tensor: ...
 
 
 class Group:
@@ -64,6 +64,8 @@ class Group:
 
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         """Every model on the whole test set; the test set is prepared once for all of them."""
+        if not xs:
+            return []
         totals = np.zeros((len(xs), 2))
         samples = 0
         for inputs, labels in self._single.samples.test(_EVALUATION_CHUNK):
@@ -146,15 +148,16 @@ class Group:
         return self._scores_one_by_one(xs, inputs, labels)
 
     def _scores_one_by_one(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
-        return np.array([self._single.score(self._single.outputs(x, inputs), labels) for x in xs])
+        return self._collect((self._single.outputs(x, inputs)[None] for x in xs), labels)
 
     def _scores_together(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
         chunk = self._form.evaluation_chunk(len(labels))
-        found: list[tuple[float, int]] = []
-        for start in range(0, len(xs), chunk):
-            outputs = self._form.outputs(xs[start : start + chunk], inputs)
-            found += [self._single.score(output, labels) for output in outputs]
-        return np.array(found)
+        chunks = (xs[start : start + chunk] for start in range(0, len(xs), chunk))
+        return self._collect((self._form.outputs(some, inputs) for some in chunks), labels)
+
+    def _collect(self, outputs: Iterable[Tensor], labels: Tensor) -> Scores:
+        found = [self._single.scores(some, labels).cpu().numpy() for some in outputs]
+        return np.concatenate(found).astype(np.float64)
 
 
 def _agree(alone: Slope, together: Slope) -> bool:

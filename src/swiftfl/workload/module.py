@@ -22,8 +22,9 @@ from swiftfl.workload.dense import dense_chain
 from swiftfl.workload.flat import Constants, adopt, flatten, layout, take_over_statistics
 from swiftfl.workload.form import ByHand, Form, Mapped
 from swiftfl.workload.group import Group
+from swiftfl.workload.memory import keep_freed_memory
 from swiftfl.workload.samples import Samples
-from swiftfl.workload.stacked import Stacked
+from swiftfl.workload.stacked import Stacked, cross_entropy_of_each
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -55,6 +56,7 @@ class ModuleWorkload:
     ) -> None:
         if dtype not in (torch.float32, torch.float64):
             raise UserError(f"a workload computes in float32 or float64, not {dtype}")
+        keep_freed_memory()
         self.dataset, self.dtype, self.device = dataset, dtype, torch.device(device)
         self._given, self._loss, self._seed = module, loss, seed
         self._module = self._build(0)
@@ -122,12 +124,16 @@ class ModuleWorkload:
             self.gradient(self.initial(0), batch)
         return bool(self._random)
 
-    def score(self, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-        """The summed loss and the number of right answers of one model's outputs."""
-        loss = self._loss(outputs, labels).item() * len(labels)
+    def scores(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """(models, 2): the summed loss and the number of right answers of (models, samples, ...) outputs."""
+        if self._loss is functional.cross_entropy and outputs.ndim == 3:
+            losses = cross_entropy_of_each(outputs, labels.expand(len(outputs), -1)).sum(dim=1)
+        else:
+            losses = torch.stack([self._loss(output, labels) * len(labels) for output in outputs])
         if self.dataset.classes is None:
-            return loss, 0
-        return loss, int((outputs.argmax(dim=1) == labels).sum())
+            return torch.stack((losses, torch.zeros_like(losses)), dim=1)
+        right = (outputs.max(dim=2).indices == labels).sum(dim=1)  # argmax is slow on columns
+        return torch.stack((losses, right.to(losses.dtype)), dim=1)
 
     def outputs(self, x: Vector, inputs: Tensor) -> Tensor:
         """What the model says to these inputs."""

@@ -63,13 +63,18 @@ class Stacked:
         if not self._plain or outputs.ndim != 3:
             losses: Tensor = self._losses(outputs, labels)
             return losses
-        each = functional.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none")
-        return each.view(labels.shape).mean(dim=1)
+        return cross_entropy_of_each(outputs, labels).mean(dim=1)
 
     def _gather(self, running: dict[str, Tensor]) -> Vector:
         pieces = [running[piece.name].detach().flatten(1) for piece in self._layout.buffers]
         out: Vector = torch.cat(pieces, dim=1).cpu().numpy()
         return out
+
+
+def cross_entropy_of_each(outputs: Tensor, labels: Tensor) -> Tensor:
+    """(models, samples) losses of (models, samples, classes) outputs."""
+    each = functional.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none")
+    return each.view(labels.shape)
 
 
 def _view(flat: Tensor, piece: Piece) -> Tensor:
