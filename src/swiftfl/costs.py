@@ -67,9 +67,9 @@ class Costs:
     """
 
     compute: float = 0.010
-    send: float = 0.0001
-    mix: float = 0.0001
-    latency: float = 0.0005
+    send: float = 0.00005
+    mix: float = 0.00005
+    latency: float = 0.0002
     bandwidth: float = 1e9
     slowdowns: tuple[Slowdown, ...] = ()
     spread: float = 0.0

@@ -102,7 +102,7 @@ def test_zero_gradients_reach_consensus(name: str, engine: str) -> None:
     models = np.stack(run_to_end(ENGINES[engine](setup)).models)
     spread = models.max(axis=0) - models.min(axis=0)
     assert (spread < 1e-3).all()
-    assert (models.mean() >= 0) and (models.mean() <= 7)
+    assert 0 <= models.mean() <= 7
     if not name.startswith("swift"):  # SWIFT keeps the mean in expectation only
         np.testing.assert_allclose(models.mean(axis=0), 3.5, rtol=1e-6)
 

@@ -7,4 +7,15 @@ from swiftfl.algorithms.matcha import Matcha
 from swiftfl.algorithms.swift import Swift
 from swiftfl.algorithms.synchronous import Synchronous, dsgd, ldsgd, pasgd
 
-__all__ = ["AdPsgd", "AllReduceSgd", "FedAvg", "Gossip", "Matcha", "Swift", "Synchronous", "dsgd", "ldsgd", "pasgd"]
+__all__ = [
+    "AdPsgd",
+    "AllReduceSgd",
+    "FedAvg",
+    "Gossip",
+    "Matcha",
+    "Swift",
+    "Synchronous",
+    "dsgd",
+    "ldsgd",
+    "pasgd",
+]

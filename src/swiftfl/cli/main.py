@@ -10,6 +10,7 @@ import typer
 from swiftfl._version import __version__
 from swiftfl.cli.demo import demo
 from swiftfl.cli.graph import graph
+from swiftfl.cli.run import resume, run
 from swiftfl.errors import UserError
 
 app = typer.Typer(
@@ -36,6 +37,8 @@ def options(
 
 
 app.command()(demo)
+app.command()(run)
+app.command()(resume)
 app.command()(graph)
 
 

@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
-from swiftfl.experiment.measure import Measurement
+if TYPE_CHECKING:
+    from swiftfl.experiment.measure import Measurement
 
 _QUIET_SECONDS = 5.0
+
+COLUMNS = {
+    "accuracy": ("accuracy", "{:.1%}"),
+    "loss": ("loss", "{:.3f}"),
+    "seconds_per_epoch": ("epoch\n(s)", "{:.4f}"),
+    "compute_seconds_per_epoch": ("compute\n(s)", "{:.4f}"),
+    "communication_seconds_per_epoch": ("commun.\n(s)", "{:.4f}"),
+    "waiting_seconds_per_epoch": ("waiting\n(s)", "{:.4f}"),
+    "consensus_distance": ("consensus\ndistance", "{:.3f}"),
+}
+
+
+def default_folder(name: str) -> Path:
+    return Path("runs", f"{name}-{datetime.now():%Y%m%d-%H%M%S}")
+
+
+def show_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """The metrics of some runs, one row each."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    table.add_column("")
+    for heading, _ in COLUMNS.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, numbers in rows.items():
+        cells = [("-" if numbers[k] is None else form.format(numbers[k])) for k, (_, form) in COLUMNS.items()]
+        table.add_row(name, *cells)
+    Console().print(table)
+    print("Accuracy and loss: the average of all models, on test data. Times: virtual, per epoch,")
+    print("means over clients; an epoch is compute + communication + waiting.")
 
 
 class LiveProgress:
@@ -18,10 +53,10 @@ class LiveProgress:
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("[bold]{task.description:<8}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f}%  {task.fields[rate]:>7} steps/s"),
+        self.bars = Progress(
+            TextColumn("[bold]{task.description:<9}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>3.0f}% {task.fields[rate]:>7} steps/s"),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[note]}"),
             console=self.console,
@@ -29,14 +64,14 @@ class LiveProgress:
 
     def __enter__(self) -> LiveProgress:
         if self.console.is_terminal:
-            self._progress.start()
+            self.bars.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.console.is_terminal:
-            self._progress.stop()
+            self.bars.stop()
 
     def of(self, name: str) -> RunProgress:
         return RunProgress(self, name)
@@ -48,21 +83,22 @@ class RunProgress:
     def __init__(self, screen: LiveProgress, name: str) -> None:
         self._screen = screen
         self._name = name
-        self._began = time.monotonic()
-        self._spoken = self._began
-        self._task = screen._progress.add_task(name, total=None, rate="", note="")
+        self._first: tuple[float, int] | None = None
+        self._spoken = time.monotonic()
+        self._task = screen.bars.add_task(name, total=None, rate="", note="")
 
     def __call__(self, done: int, total: int, last: Measurement) -> None:
         now = time.monotonic()
-        rate = done / max(now - self._began, 1e-9)
+        began, before = self._first = self._first or (now, done)
+        rate = (done - before) / (now - began) if now > began else 0.0
         note = f"loss {last.loss:.3f}"
         if last.accuracy is not None:
             note += f"  accuracy {last.accuracy:.1%}"
         if self._screen.console.is_terminal:
-            self._screen._progress.update(
-                self._task, completed=done, total=total, rate=f"{rate:,.0f}", note=note
-            )
+            self._screen.bars.update(self._task, completed=done, total=total, rate=f"{rate:,.0f}", note=note)
         elif now - self._spoken >= _QUIET_SECONDS and done < total:
-            left = (total - done) / rate
-            self._screen.console.print(f"{self._name}: {done / total:.0%}, {note}, {left:.0f} s left")
+            left = f", {(total - done) / rate:.0f} s left" if rate else ""
+            print(
+                f"{self._name}: {done / total:.0%}, {note}{left}", file=self._screen.console.file, flush=True
+            )
             self._spoken = now

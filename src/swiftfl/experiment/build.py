@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,14 +11,18 @@ import torch
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
-from swiftfl.costs import Costs
-from swiftfl.data import Dataset, dataset, partition
+from swiftfl.costs import Costs, Link, Slowdown
+from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches
+from swiftfl.data.dataset import Dataset
+from swiftfl.data.parse import partition
 from swiftfl.data.partition import Partition
+from swiftfl.data.registry import dataset
 from swiftfl.engines import Setup
+from swiftfl.engines.network import Change, Dynamics, Network, Rates
 from swiftfl.engines.sampled import Sampled
 from swiftfl.engines.virtual import Virtual
-from swiftfl.experiment.config import AlgorithmConfig, Config, TopologyConfig
+from swiftfl.experiment.config import AlgorithmConfig, Config, NetworkConfig, TopologyConfig
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given, proportional_to, uniform
@@ -53,12 +58,14 @@ def build(config: Config) -> Parts:
     workload = ModuleWorkload(
         model(config.model.name, data.shape, data.classes or 1, config.model.norm),
         data,
+        augment=Augment(seed=config.seed) if config.data.augment else None,
         device=config.model.device,
         batching=config.model.batching,
+        seed=config.seed,
+        name=config.model.name,
     )
-    coefficients = communication_coefficients(
-        graph, build_influence(config, parts), weights_method(config.algorithm)
-    )
+    method = weights_method(config.algorithm)
+    coefficients = communication_coefficients(graph, build_influence(config, parts), method)
     batches = [Batches(parts[i], config.data.batch_size, seed=config.seed, client=i) for i in range(graph.n)]
     setup = Setup(
         algorithm=build_algorithm(config.algorithm, graph, config.seed),
@@ -67,11 +74,12 @@ def build(config: Config) -> Parts:
         batches=batches,
         step_size=Decay(**config.algorithm.step_size.model_dump()),
         influence=coefficients.influence.tolist(),
-        costs=Costs(**config.engine.costs.model_dump()),
+        costs=build_costs(config),
         barrier=config.engine.barrier,
         epochs=config.engine.epochs,
         iterations=config.engine.iterations,
         seed=config.seed,
+        network=build_network(config, coefficients),
     )
     return Parts(data, parts, workload, graph, coefficients, setup)
 
@@ -83,11 +91,44 @@ def build_topology(config: TopologyConfig) -> Topology:
 
 
 def build_influence(config: Config, parts: Partition) -> np.ndarray:
-    if config.influence == "uniform":
+    """The scores that are given; measured ones start from uniform."""
+    if config.influence in ("uniform", "measured"):
         return uniform(len(parts))
     if config.influence == "data":
         return proportional_to(parts.sizes)
-    return given(config.influence, len(parts))
+    return given([float(score) for score in config.influence], len(parts))
+
+
+def build_costs(config: Config) -> Costs:
+    c = config.engine.costs
+    plain = c.model_dump(exclude={"slowdowns", "links"})
+    return Costs(
+        **plain,
+        slowdowns=tuple(Slowdown(s.client, s.factor, s.start, s.end or math.inf) for s in c.slowdowns),
+        links={(min(k.edge), max(k.edge)): Link(k.latency, k.bandwidth) for k in c.links},
+        seed=config.seed,
+    )
+
+
+def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Network] | None:
+    """A network that changes, made anew for every engine; None for one that stays as it is."""
+    c = config.engine.network
+    if c == NetworkConfig() and config.influence != "measured":
+        return None
+    dynamics = Dynamics(
+        changes=tuple(Change(k.time, k.event, k.client, k.edge, k.seconds) for k in c.changes),
+        rates=Rates(
+            c.crash_rate, c.return_rate, c.sleep_rate, c.sleep_seconds, c.edge_down_rate, c.edge_up_rate
+        ),
+        notice=c.notice,
+        renewal=c.renewal,
+        measured=config.influence == "measured",
+        keep_objective=config.objective == "as_given",
+        measure_every=c.measure_every,
+    )
+    dynamics.check(coefficients.topology.n)
+    given = coefficients.influence.tolist()
+    return lambda: Network(coefficients.topology, given, coefficients.method, dynamics, config.seed)
 
 
 def weights_method(config: AlgorithmConfig) -> str:

@@ -26,13 +26,14 @@ class DataConfig(Section):
     options: dict[str, Any] = {}
     partition: str = "iid"
     batch_size: Count = 16
+    augment: bool = False
 
 
 class ModelConfig(Section):
     name: str = "mlp"
     norm: Literal["batch", "group"] | None = None
     device: str = "cpu"
-    batching: Literal["auto", "on", "off"] = "auto"
+    batching: Literal["auto", "measure", "on", "off"] | dict[str, Literal["loop", "batched"]] = "auto"
 
 
 class TopologyConfig(Section):
@@ -72,15 +73,62 @@ class AlgorithmConfig(Section):
     nesterov: bool = False
 
 
+class SlowdownConfig(Section):
+    """A client computes `factor` times as slowly between two times (always, if none are given)."""
+
+    client: Annotated[int, Field(ge=0)]
+    factor: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    start: Seconds = 0.0
+    end: Annotated[float, Field(gt=0)] | None = None
+
+
+class LinkConfig(Section):
+    """An edge with its own latency and bandwidth."""
+
+    edge: tuple[int, int]
+    latency: Seconds
+    bandwidth: Annotated[float, Field(gt=0)]
+
+
 class CostsConfig(Section):
     """Seconds and bytes per second of virtual time; see `swiftfl.costs.Costs`."""
 
     compute: Seconds = 0.010
-    send: Seconds = 0.0001
-    mix: Seconds = 0.0001
-    latency: Seconds = 0.0005
+    send: Seconds = 0.00005
+    mix: Seconds = 0.00005
+    latency: Seconds = 0.0002
     bandwidth: Annotated[float, Field(gt=0)] = 1e9
-    slowdown: dict[int, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
+    slowdowns: list[SlowdownConfig] = []
+    spread: Seconds = 0.0
+    trace: dict[int, list[float]] = {}
+    links: list[LinkConfig] = []
+    jitter: Seconds = 0.0
+    loss: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class ChangeConfig(Section):
+    """One change of the network at a time; `edge` for edges, `seconds` for a sleep."""
+
+    time: Seconds
+    event: Literal["crash", "return", "leave", "join", "sleep", "edge_down", "edge_up"]
+    client: int = -1
+    edge: tuple[int, int] | None = None
+    seconds: Seconds = 0.0
+
+
+class NetworkConfig(Section):
+    """How the network changes; rates are per second and client (or edge). See `engines.network`."""
+
+    changes: list[ChangeConfig] = []
+    crash_rate: Seconds = 0.0
+    return_rate: Seconds = 0.0
+    sleep_rate: Seconds = 0.0
+    sleep_seconds: Seconds = 1.0
+    edge_down_rate: Seconds = 0.0
+    edge_up_rate: Seconds = 0.0
+    notice: Seconds = 0.1
+    renewal: Seconds = 0.05
+    measure_every: Count = 20
 
 
 class EngineConfig(Section):
@@ -89,6 +137,7 @@ class EngineConfig(Section):
     epochs: Count | None = None
     iterations: Count | None = None
     costs: CostsConfig = CostsConfig()
+    network: NetworkConfig = NetworkConfig()
 
     @model_validator(mode="after")
     def _needs_an_end(self) -> EngineConfig:
@@ -108,11 +157,23 @@ class Config(Section):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     topology: TopologyConfig = TopologyConfig()
-    influence: Literal["uniform", "data"] | list[float] = "uniform"
+    influence: Literal["uniform", "data", "measured"] | list[float] = "uniform"
+    objective: Literal["as_run", "as_given"] = "as_run"
     algorithm: AlgorithmConfig = AlgorithmConfig()
     engine: EngineConfig = EngineConfig(epochs=10)
     evaluation: EvaluationConfig = EvaluationConfig()
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _measuring_needs_time(self) -> Config:
+        if self.objective == "as_given" and self.influence != "measured":
+            raise ValueError(
+                "objective as_given needs influence measured: it scales steps by given over true"
+            )
+        changing = self.engine.network != NetworkConfig() or self.influence == "measured"
+        if changing and self.engine.name != "virtual":
+            raise ValueError("changes of the network and measured influence need the virtual engine")
+        return self
 
     def with_changes(self, changes: dict[str, Any]) -> Config:
         """This configuration with some values replaced, by dotted name, and validated again.

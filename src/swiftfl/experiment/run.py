@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from swiftfl.engines import checkpoint
 from swiftfl.engines.sampled import Sampled
 from swiftfl.engines.virtual import Virtual
+from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.measure import Measurement, measure, row, summarise
@@ -60,6 +61,8 @@ def run(
 def resume(path: Path, progress: Progress = silent, checkpoint_every: float | None = None) -> Result:
     """Go on with a recorded run from its last checkpoint; the result is that of a run without pause."""
     folder = RunFolder.open(path)
+    if (path / "summary.json").is_file():
+        raise UserError(f"{path} has finished: there is nothing to resume")
     config = parse(folder.read_json("config.json"))
     parts = build(config)
     engine = parts.engine(config.engine.name)

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,7 +83,7 @@ def _colour_edge(at: npt.NDArray[np.int64], u: int, v: int) -> None:
     c, d = _free(at, u), _free(at, fan[-1])
     _invert_path(at, u, c, d)
     fan = fan[: _still_a_fan(at, u, fan, d)]
-    for this, after in zip(fan, fan[1:], strict=False):
+    for this, after in itertools.pairwise(fan):
         colour = int(np.flatnonzero(at[:, u] == after)[0])
         at[colour, u] = at[colour, after] = -1
         at[colour, u], at[colour, this] = this, u
@@ -109,7 +110,7 @@ def _invert_path(at: npt.NDArray[np.int64], u: int, c: int, d: int) -> None:
     while at[colour, path[-1]] >= 0:
         path.append(int(at[colour, path[-1]]))
         colour = c if colour == d else d
-    edges = list(zip(path, path[1:], strict=False))
+    edges = list(itertools.pairwise(path))
     for k, (a, b) in enumerate(edges):
         old = d if k % 2 == 0 else c
         at[old, a] = at[old, b] = -1

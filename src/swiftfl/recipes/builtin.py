@@ -20,12 +20,46 @@ def digits() -> Config:
     return Config(
         data=DataConfig(dataset="digits", batch_size=16),
         model=ModelConfig(name="mlp"),
-        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.05), momentum=0.9),
-        engine=EngineConfig(epochs=40),
+        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.1), momentum=0.9),
+        engine=EngineConfig(epochs=80),
     )
 
 
-RECIPES: dict[str, Callable[[], Config]] = {"digits": digits}
+def fashion() -> Config:
+    """Fashion-MNIST, a small CNN, 16 clients in a ring."""
+    return Config(
+        data=DataConfig(dataset="fashion_mnist", batch_size=32),
+        model=ModelConfig(name="cnn"),
+        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.05), momentum=0.9, weight_decay=1e-4),
+        engine=EngineConfig(epochs=5),
+    )
+
+
+def cifar10() -> Config:
+    """Real CIFAR-10 with the usual augmentation, a small CNN, 16 clients in a ring."""
+    return Config(
+        data=DataConfig(dataset="cifar10", batch_size=32, augment=True),
+        model=ModelConfig(name="cnn"),
+        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.05), momentum=0.9, weight_decay=1e-4),
+        engine=EngineConfig(epochs=10),
+    )
+
+
+def synthetic() -> Config:
+    """Made-up classes of any size, logistic regression: for many clients and for timing."""
+    return Config(
+        data=DataConfig(
+            dataset="synthetic", options={"samples": 20_000, "shape": 64, "classes": 10}, batch_size=16
+        ),
+        model=ModelConfig(name="logistic"),
+        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.1), momentum=0.0),
+        engine=EngineConfig(epochs=5),
+    )
+
+
+RECIPES: dict[str, Callable[[], Config]] = {
+    recipe.__name__: recipe for recipe in (digits, fashion, cifar10, synthetic)
+}
 
 
 def recipe(name: str) -> Config:

@@ -111,7 +111,9 @@ class RunFolder:
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir()
             (fresh / "tree.json").write_text(json.dumps(tree))
-            save_file({name: np.ascontiguousarray(x) for name, x in arrays.items()}, fresh / "arrays.safetensors")
+            save_file(
+                {name: np.ascontiguousarray(x) for name, x in arrays.items()}, fresh / "arrays.safetensors"
+            )
             shutil.rmtree(old, ignore_errors=True)
             if final.exists():
                 final.rename(old)

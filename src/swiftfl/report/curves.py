@@ -23,9 +23,7 @@ STYLE: Any = {
 }
 
 
-def draw_curves(
-    curves: Mapping[str, Sequence[Mapping[str, Any]]], title: str, paths: Sequence[Path]
-) -> None:
+def draw_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], title: str, paths: Sequence[Path]) -> None:
     """Test loss and accuracy of the consensus model over virtual time, a line per algorithm."""
     with mpl.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")

@@ -1,0 +1,195 @@
+"""`swiftfl run` and `swiftfl resume`: one configuration, from a recipe and options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from swiftfl.cli.screen import LiveProgress, default_folder, show_table
+from swiftfl.errors import UserError
+
+if TYPE_CHECKING:
+    from swiftfl.experiment.run import Result
+
+_CHECKPOINT_SECONDS = 30.0
+_TOPOLOGY_OPTIONS = {"degree": int, "probability": float, "attach": int, "rows": int, "cols": int}
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="digits, fashion, cifar10, synthetic, or a config.json.")],
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="swift, dsgd, pasgd, ldsgd, adpsgd, matcha, gossip, allreduce or fedavg."),
+    ] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="A name, or name:option=value,... such as random_regular:degree=4.")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="The number of clients.")] = None,
+    clusters: Annotated[int | None, typer.Option(help="Cliques of ring_of_cliques.")] = None,
+    edges: Annotated[Path | None, typer.Option(help="Read the topology from a file instead.")] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            help="iid, cyclic_classes, label_skew:DEGREE, dirichlet:ALPHA, by_size:..., bootstrap:N"
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="logistic, mlp, cnn, resnet18, resnet50, thin_resnet18 or thin_resnet50."),
+    ] = None,
+    norm: Annotated[str | None, typer.Option(help="batch or group.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes of each client over its own data.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Stop after so many client steps in all.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="The step size.")] = None,
+    momentum: Annotated[float | None, typer.Option()] = None,
+    weight_decay: Annotated[float | None, typer.Option()] = None,
+    communication_set: Annotated[int | None, typer.Option(help="The s of SWIFT's C_s.")] = None,
+    i1: Annotated[int | None, typer.Option(help="Local steps of pasgd, ldsgd, fedavg.")] = None,
+    i2: Annotated[int | None, typer.Option(help="Averaging steps of ldsgd.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Of matcha: the share of links in use.")] = None,
+    weights: Annotated[str | None, typer.Option(help="ccs, ccs_by_rate, metropolis or fastest.")] = None,
+    influence: Annotated[str | None, typer.Option(help="uniform, data, measured, or 0.1,0.2,...")] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="as_run, or as_given with measured influence.")
+    ] = None,
+    slowdown: Annotated[list[str] | None, typer.Option(help="CLIENT:FACTOR; may be given again.")] = None,
+    network: Annotated[
+        Path | None, typer.Option(help="JSON: how the network changes (docs/network.md).")
+    ] = None,
+    costs: Annotated[Path | None, typer.Option(help="JSON: what things cost in virtual time.")] = None,
+    engine: Annotated[str | None, typer.Option(help="virtual or sampled.")] = None,
+    barrier: Annotated[str | None, typer.Option(help="Of waiting algorithms: neighbours or global.")] = None,
+    batching: Annotated[str | None, typer.Option(help="auto, measure, on or off.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where gradients are computed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything that is random.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder with the dataset's files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder (default: runs/RECIPE-DATE).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
+) -> None:
+    """Train with one algorithm and record it."""
+    name, options = _topology(topology)
+    changes: dict[str, Any] = {
+        "algorithm.name": algorithm,
+        "topology.name": name,
+        "topology.options": options,
+        "topology.clients": clients,
+        "topology.clusters": clusters,
+        "topology.edges": None if edges is None else str(edges),
+        "data.partition": partition,
+        "data.folder": None if data is None else str(data),
+        "data.batch_size": batch_size,
+        "model.name": model,
+        "model.norm": norm,
+        "model.batching": batching,
+        "model.device": device,
+        "engine.name": engine,
+        "engine.barrier": barrier,
+        "engine.iterations": iterations,
+        "engine.epochs": epochs,
+        "engine.network": None if network is None else read_object(network),
+        "engine.costs": None if costs is None else read_object(costs),
+        "engine.costs.slowdowns": [_slowdown(text) for text in slowdown] if slowdown else None,
+        "algorithm.step_size.initial": lr,
+        "algorithm.momentum": momentum,
+        "algorithm.weight_decay": weight_decay,
+        "algorithm.communication_set": communication_set,
+        "algorithm.i1": i1,
+        "algorithm.i2": i2,
+        "algorithm.budget": budget,
+        "algorithm.weights": weights,
+        "influence": _influence(influence),
+        "objective": objective,
+        "seed": seed,
+    }
+    given = {key: value for key, value in changes.items() if value is not None}
+    if iterations is not None and epochs is None:
+        given["engine.epochs"] = None
+    _run(recipe, given, out, as_json)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The run folder of a run that was stopped.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
+) -> None:
+    """Go on with a recorded run from its last checkpoint."""
+    from swiftfl.experiment.run import resume as resume_run
+
+    with LiveProgress() as screen:
+        result = resume_run(folder, screen.of("resumed"), _CHECKPOINT_SECONDS)
+    _show(result, folder, as_json)
+
+
+def _run(recipe: str, changes: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    from swiftfl.experiment.config import parse
+    from swiftfl.experiment.run import run as run_config
+    from swiftfl.recipes import recipe as named
+
+    config = parse(read_object(Path(recipe))) if recipe.endswith(".json") else named(recipe)
+    config = config.with_changes(changes)
+    folder = out or default_folder(Path(recipe).stem)
+    with LiveProgress() as screen:
+        result = run_config(config, folder, screen.of(config.algorithm.name), _CHECKPOINT_SECONDS)
+    _show(result, folder, as_json)
+
+
+def _show(result: Result, folder: Path, as_json: bool) -> None:
+    name = result.config.algorithm.name
+    if as_json:
+        print(json.dumps({**result.summary, "algorithm": name, "run": str(folder)}))
+        return
+    graph = result.config.topology
+    show_table(
+        f"{name} on {result.config.data.dataset}, {graph.clients}-client {graph.name}", {name: result.summary}
+    )
+    print(f"Records: {folder}")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a user's file."""
+    try:
+        value = json.loads(path.read_text())
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} must hold a JSON object")
+    return value
+
+
+def _topology(text: str | None) -> tuple[str | None, dict[str, Any] | None]:
+    """`name` or `name:option=value,option=value`."""
+    if text is None:
+        return None, None
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, _, value = item.partition("=")
+        if key not in _TOPOLOGY_OPTIONS:
+            raise UserError(f"--topology {text}: options are {', '.join(_TOPOLOGY_OPTIONS)}, not {key!r}")
+        try:
+            options[key] = _TOPOLOGY_OPTIONS[key](value)
+        except ValueError:
+            raise UserError(f"--topology {text}: {value!r} is not a number") from None
+    return name, options
+
+
+def _slowdown(text: str) -> dict[str, float]:
+    client, _, factor = text.partition(":")
+    try:
+        return {"client": int(client), "factor": float(factor)}
+    except ValueError:
+        raise UserError(f"--slowdown {text}: it must be CLIENT:FACTOR, such as 3:4") from None
+
+
+def _influence(text: str | None) -> str | list[float] | None:
+    if text is None or text in ("uniform", "data", "measured"):
+        return text
+    try:
+        return [float(score) for score in text.split(",")]
+    except ValueError:
+        raise UserError(f"--influence {text}: it must be uniform, data, measured or numbers") from None
