@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
-from swiftfl.streams import stream
+from swiftfl.streams import quick
 
 _NOTHING: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
@@ -48,7 +48,7 @@ class Batches:
     def _shuffle(self, epoch: int) -> None:
         if epoch < 0:
             raise UserError(f"client {self.client}: counters start at 1")
-        self._order = stream(self.seed, "shuffle", self.client, epoch).permutation(self.indices)
+        self._order = quick(self.seed, "shuffle", self.client, epoch).permutation(self.indices)
         self._epoch = epoch
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Statistics, Vector
 from swiftfl.workload.dense import DenseChain
+from swiftfl.workload.dropout import Call, Masks
 from swiftfl.workload.flat import Layout
 from swiftfl.workload.samples import Samples
 from swiftfl.workload.stacked import Stacked
@@ -90,17 +91,26 @@ class Mapped:
     bar = 1.15
 
     def __init__(
-        self, module: nn.Module, layout: Layout, samples: Samples, stacked: Stacked, rate: Vector | float
+        self,
+        module: nn.Module,
+        layout: Layout,
+        samples: Samples,
+        masks: Masks,
+        stacked: Stacked,
+        rate: Vector | float,
     ) -> None:
         self._module, self._layout, self._samples = module, layout, samples
-        self._stacked, self._rate = stacked, rate
-        self._bytes: dict[int, int] = {}
+        self._masks, self._stacked, self._rate = masks, stacked, rate
+        self._bytes: dict[int, int] = {}  # what a client needs, and its dropout calls, by batch size
+        self._calls: dict[int, list[Call]] = {}
 
     def chunk(self, batch: Batch) -> int:
         size = batch.indices.size
         if size not in self._bytes:
+            self._masks.start(batch)
             saved = _saved_bytes(self._module, self._samples.train([batch])[0])
             self._bytes[size] = saved + 3 * 4 * self._layout.size
+            self._calls[size] = self._masks.calls
         return max(8, _chunk(self._bytes[size]))
 
     def evaluation_chunk(self, samples: int) -> int:
@@ -115,8 +125,10 @@ class Mapped:
         inputs, labels = self._samples.train(batches)
         shape = len(xs), batches[0].indices.size
         flat = torch.from_numpy(stack(xs)).to(inputs.device)
+        self.chunk(batches[0])  # has seen a batch of this size
+        masks = self._masks.stacked(self._calls[shape[1]], batches)
         g, losses, values = self._stacked.gradients(
-            flat, inputs.view(*shape, *inputs.shape[1:]), labels.view(*shape, *labels.shape[1:])
+            flat, inputs.view(*shape, *inputs.shape[1:]), labels.view(*shape, *labels.shape[1:]), masks
         )
         if values is None:
             return list(map(Slope, g, losses.tolist()))

@@ -108,7 +108,7 @@ class Group:
     def _why_not(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> str | None:
         """What rules batching out for this model, tried on a few clients; None if nothing does."""
         if self._single.draws(batches[0]):
-            return "it draws random numbers (dropout), which are keyed one client at a time"
+            return "it draws random numbers by itself, which are keyed one client at a time"
         large = self._form.too_large(batches[0])
         if large is not None and self._choice.batching == "auto":
             return large

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -12,8 +13,6 @@ from torch import nn
 
 from swiftfl.errors import UserError
 from swiftfl.workload.resnet import norm_layer, resnet18, resnet50, thin_resnet18, thin_resnet50
-
-Factory = Callable[[], nn.Module]
 
 
 def logistic(shape: Sequence[int], classes: int) -> nn.Module:
@@ -52,10 +51,23 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+@dataclass(frozen=True)
+class Factory:
+    """Builds a named model afresh at each call; unlike a closure it can be sent to another process."""
+
+    name: str
+    shape: tuple[int, ...]
+    classes: int
+    options: tuple[tuple[str, int | str], ...] = ()
+
+    def __call__(self) -> nn.Module:
+        return MODELS[self.name](self.shape, self.classes, **dict(self.options))
+
+
 def model(name: str, shape: Sequence[int], classes: int, norm: str | None = None, **options: int) -> Factory:
     """A factory of the named model for inputs of this shape; `norm` is "batch" or "group".
 
-    Built once on no memory here, so that an impossible request is refused at once.
+    Built once without memory here, so that an impossible request is refused at once.
 
     >>> model("logistic", (64,), 10)()
     Linear(in_features=64, out_features=10, bias=True)
@@ -64,13 +76,12 @@ def model(name: str, shape: Sequence[int], classes: int, norm: str | None = None
         raise UserError(f"no model is called {name!r}; there are {', '.join(sorted(MODELS))}")
     known = inspect.signature(MODELS[name]).parameters
     given: dict[str, int | str] = {**options} if norm is None else {**options, "norm": norm}
-    for option in given:
-        if option not in known:
+    for option, value in given.items():
+        if option not in known or option in ("shape", "classes"):
             raise UserError(f"model {name} has no option {option!r}")
-
-    def build() -> nn.Module:
-        return MODELS[name](tuple(shape), classes, **given)
-
+        if isinstance(value, int) and value < 1:
+            raise UserError(f"model {name}: {option} must be at least 1, not {value}")
+    build = Factory(name, tuple(shape), classes, tuple(given.items()))
     with torch.device("meta"):
         build()
     return build

@@ -19,6 +19,7 @@ from swiftfl.vector import Statistics, Vector
 from swiftfl.workload.base import Evaluation
 from swiftfl.workload.choice import Way
 from swiftfl.workload.dense import dense_chain
+from swiftfl.workload.dropout import Masks
 from swiftfl.workload.flat import Constants, adopt, flatten, layout, take_over_statistics
 from swiftfl.workload.form import ByHand, Form, Mapped
 from swiftfl.workload.group import Group
@@ -64,11 +65,13 @@ class ModuleWorkload:
         self._layout = layout(self._module)
         self._samples = Samples(dataset, self.device, dtype, augment)
         self._rate = take_over_statistics(self._module, self._layout)
+        self._masks = Masks(self._module, seed, self.device, dtype)
         self._module.to(self.device).train()
         self._flat = torch.empty(self._layout.size, dtype=dtype, device=self.device)
+        self._host = self._flat.numpy() if self.device.type == "cpu" else None
         self._tensors = adopt(self._module, self._layout, self._flat)
         self._constants = Constants(self._module, self._layout)
-        self._random: bool | None = None  # whether the module draws numbers (dropout): seen at first use
+        self._random: bool | None = None  # whether the module draws numbers of its own: seen at first use
         self._group = Group(self, self._form(), batching, dataset.classes is not None)
 
     @property
@@ -90,6 +93,7 @@ class ModuleWorkload:
     def gradient(self, x: Vector, batch: Batch) -> Slope:
         """The mean gradient of the batch at x, by plain autograd."""
         self._load(x)
+        self._masks.start(batch)
         inputs, labels = self._samples.train((batch,))
         loss = self._forward(inputs, labels, batch)
         grads = torch.autograd.grad(loss, self._tensors, allow_unused=True, materialize_grads=True)
@@ -119,7 +123,7 @@ class ModuleWorkload:
         return self._group.choices()
 
     def draws(self, batch: Batch) -> bool:
-        """Whether the module's forward pass draws random numbers."""
+        """Whether the forward pass draws random numbers of its own, which is seen at its first use."""
         if self._random is None:
             self.gradient(self.initial(0), batch)
         return bool(self._random)
@@ -151,7 +155,7 @@ class ModuleWorkload:
         if chain is not None and plain and chain.outputs >= (self.dataset.classes or chain.outputs + 1):
             return ByHand(chain, self._layout, self._samples)
         stacked = Stacked(self._module, self._layout, self._loss)
-        return Mapped(self._module, self._layout, self._samples, stacked, self._rate)
+        return Mapped(self._module, self._layout, self._samples, self._masks, stacked, self._rate)
 
     def _build(self, seed: int) -> nn.Module:
         """A module of the user's; what its factory draws depends on the seed and on nothing else."""
@@ -164,19 +168,30 @@ class ModuleWorkload:
     def _load(self, x: Vector) -> None:
         if x.shape != (self._layout.size,):
             raise UserError(f"{self.name} has vectors of {self._layout.size} numbers, not {x.shape}")
-        self._flat.copy_(torch.from_numpy(x))
+        if self._host is not None:
+            np.copyto(self._host, x)
+        else:
+            self._flat.copy_(torch.from_numpy(x))
         if self.buffers:
             # The old statistics are weighted by 0, but 0 times infinity of a diverged client is NaN.
             self._flat[self.parameters :].zero_()
 
     def _forward(self, inputs: Tensor, labels: Tensor, batch: Batch) -> Tensor:
         if self._random is False:
-            return self._loss(self._module(inputs), labels)
+            return self._loss_of(inputs, labels, batch)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(number(self._seed, "forward", batch.client, batch.counter))
             before = torch.get_rng_state()
-            loss = self._loss(self._module(inputs), labels)
+            loss = self._loss_of(inputs, labels, batch)
             if self._random is None:
                 self._constants.check()
                 self._random = not torch.equal(before, torch.get_rng_state())
         return loss
+
+    def _loss_of(self, inputs: Tensor, labels: Tensor, batch: Batch) -> Tensor:
+        try:
+            return self._loss(self._module(inputs), labels)
+        except (ValueError, RuntimeError) as error:  # e.g. one sample alone has no batch statistics
+            where = f"client {batch.client}'s batch of {len(labels)} at step {batch.counter}"
+            first = str(error).strip().splitlines()[0]
+            raise UserError(f"{self.name} fails on {where}: {first}") from error

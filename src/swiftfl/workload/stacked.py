@@ -30,12 +30,14 @@ class Stacked:
         self._train = vmap(self._call)
         self._test = vmap(self._call, in_dims=(0, 0, None))
 
-    def gradients(self, flat: Tensor, inputs: Tensor, labels: Tensor) -> tuple[Vector, Vector, Vector | None]:
+    def gradients(
+        self, flat: Tensor, inputs: Tensor, labels: Tensor, masks: dict[str, Tensor]
+    ) -> tuple[Vector, Vector, Vector | None]:
         """(clients, size) gradients, (clients,) losses, (clients, buffers) batch statistics."""
         leaves = {p.name: _view(flat, p).detach().requires_grad_() for p in self._layout.parameters}
         # One contiguous tensor each: batch_norm under vmap writes into a copy of any other, silently.
         running = {p.name: flat.new_zeros((len(flat), *p.shape)) for p in self._layout.buffers}
-        outputs, seen = self._train(leaves, running, inputs)
+        outputs, seen = self._train(leaves | masks, running, inputs)
         losses = self._loss_of_each(outputs, labels)
         grads = torch.autograd.grad(
             losses.sum(), list(leaves.values()), allow_unused=True, materialize_grads=True

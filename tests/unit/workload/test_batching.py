@@ -48,6 +48,30 @@ def deep():
     return nn.Sequential(*layers, nn.Linear(8, 11))
 
 
+def dropping():
+    layers = [nn.Dropout(0.2), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.5)]
+    return nn.Sequential(nn.Sequential(*layers), nn.Linear(12, 10))
+
+
+def dropping_channels():
+    layers = [nn.Conv2d(1, 6, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(600, 10)]
+    return nn.Sequential(*layers)
+
+
+class Forgetful(nn.Linear):
+    def forward(self, x):
+        return super().forward(functional.dropout(x, 0.5))
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop, self.line = nn.Dropout(0.5), nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.drop(self.line(self.drop(x)))
+
+
 def square(outputs, labels):
     return ((outputs - functional.one_hot(labels, outputs.shape[1])) ** 2).mean()
 
@@ -74,6 +98,8 @@ CASES = {
     "cnn": (model("cnn", (1, 12, 12), 10, width=4), IMAGES, {}, "vmap"),
     "cnn-batch": (model("cnn", (1, 12, 12), 10, norm="batch", width=4), IMAGES, {}, "vmap"),
     "cnn-group": (model("cnn", (1, 12, 12), 10, norm="group", width=16), IMAGES, {}, "vmap"),
+    "dropout": (dropping, DIGITS, {"seed": 5}, "vmap"),
+    "dropped channels": (dropping_channels, IMAGES, {}, "vmap"),
     "augmented": (model("cnn", (1, 12, 12), 10, width=4), IMAGES, {"augment": Augment(2)}, "vmap"),
 }
 
@@ -169,7 +195,8 @@ class Counting(nn.Linear):
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [
-        (lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 10)), "draws random numbers"),
+        (lambda: Forgetful(64, 10), "draws random numbers"),
+        (Twice, "a dropout layer is used twice"),
         (lambda: Undecided(64, 10), "vmap refuses it"),
     ],
 )

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -52,6 +54,11 @@ def test_a_thin_resnet_takes_a_step_downhill(norm):
     assert workload.gradient(x - 0.01 * slope.g, batch).loss < slope.loss
 
 
+def test_a_factory_can_be_sent_to_another_process():
+    factory = pickle.loads(pickle.dumps(model("cnn", COLOUR, 10, norm="group", width=32)))
+    assert (factory.name, count(factory)) == ("cnn", count(model("cnn", COLOUR, 10, norm="group", width=32)))
+
+
 def test_group_norm_divides_the_planes():
     groups = [
         m for m in model("resnet18", COLOUR, 10, norm="group")().modules() if isinstance(m, nn.GroupNorm)
@@ -66,6 +73,7 @@ def test_group_norm_divides_the_planes():
         (("resnet18", (64,), 10), {}, "a ResNet needs images"),
         (("mlp", (64,), 10), {"norm": "batch"}, "model mlp has no option 'norm'"),
         (("mlp", (64,), 10), {"depth": 3}, "model mlp has no option 'depth'"),
+        (("mlp", (64,), 10), {"hidden": 0}, "hidden must be at least 1, not 0"),
         (("cnn", COLOUR, 10), {"norm": "layer"}, "norm must be batch or group, not 'layer'"),
     ],
 )

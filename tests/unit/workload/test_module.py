@@ -141,8 +141,18 @@ def test_initial_depends_on_the_seed_only():
     assert (ModuleWorkload(given, DIGITS).initial(9)[:640] == given.weight.detach().numpy().ravel()).all()
 
 
-def test_dropout_is_keyed_by_client_and_counter():
-    workload = ModuleWorkload(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 10)), DIGITS)
+class Forgetful(nn.Linear):
+    def forward(self, x):
+        return super().forward(functional.dropout(x, 0.5))
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 10)), lambda: Forgetful(64, 10)],
+    ids=["layer", "function"],
+)
+def test_dropout_is_keyed_by_client_and_counter(factory):
+    workload = ModuleWorkload(factory, DIGITS)
     x = workload.initial(0)
     one, two = Batch(0, 1, np.arange(32)), Batch(1, 1, np.arange(32))
     g = workload.gradient(x, one).g
@@ -196,3 +206,21 @@ def test_what_cannot_work_is_refused():
         ModuleWorkload(nn.Linear(64, 10), DIGITS).gradient(np.zeros(3, np.float32), Batch(0, 1, np.arange(2)))
     with pytest.raises(UserError, match="no model is called 'vgg'; there are"):
         model("vgg", (64,), 10)
+
+
+def test_a_batch_that_is_too_small_is_named():
+    workload = ModuleWorkload(normalised, DIGITS)
+    with pytest.raises(
+        UserError, match="fails on client 3's batch of 1 at step 7: Expected more than 1 value"
+    ):
+        workload.gradient(workload.initial(0), Batch(3, 7, np.arange(1)))
+
+
+def test_dropout_keeps_the_mean_and_drops_its_share():
+    workload = ModuleWorkload(lambda: nn.Sequential(nn.Dropout(0.25), nn.Linear(64, 10)), DIGITS)
+    layer = workload._module[0]
+    workload._masks.start(Batch(0, 1, np.arange(1)))
+    out = layer(torch.ones(200, 50))
+    assert set(out.unique().tolist()) == {0.0, pytest.approx(4 / 3)}
+    assert (out == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert (layer.eval()(out) == out).all()
