@@ -103,6 +103,8 @@ class Costs:
     def gradient(self, client: int, counter: int, at: float) -> float:
         """How long client's gradient number `counter` takes if it starts at time `at`."""
         seconds = self.compute
+        if self._constant:
+            return seconds
         if self._slow:
             for slow in self._slow.get(client, ()):
                 if slow.start <= at < slow.end:
@@ -116,6 +118,10 @@ class Costs:
         return seconds
 
     @cached_property
+    def _constant(self) -> bool:
+        return not (self.slowdowns or self.trace or self.spread)
+
+    @cached_property
     def _slow(self) -> dict[int, list[Slowdown]]:
         by_client: dict[int, list[Slowdown]] = {}
         for slow in self.slowdowns:
@@ -126,12 +132,6 @@ class Costs:
         return float(self._drawn("compute", client, counter, kind="normal"))
 
     # --- messages ------------------------------------------------------------------------------
-
-    def sending(self, neighbours: int) -> float:
-        return self.send * neighbours
-
-    def mixing(self, models: int) -> float:
-        return self.mix * models
 
     @property
     def same_everywhere(self) -> bool:

@@ -34,9 +34,13 @@ class SGD:
         self, g: Vector, x: Vector, step_size: float, memory: Vector | None
     ) -> tuple[Vector, Vector | None]:
         """The move of gradient `g` taken at model `x`, and the memory to keep."""
-        d = g + self.weight_decay * x if self.weight_decay else g
+        d = g + x * self.weight_decay if self.weight_decay else g
         if not self.momentum:
-            return -step_size * d, None
-        m = d if memory is None else self.momentum * memory + d
+            return d * -step_size, None
+        if memory is None:
+            m = d
+        else:
+            m = memory * self.momentum
+            m += d
         look_ahead = d + self.momentum * m if self.nesterov else m
-        return -step_size * look_ahead, m
+        return look_ahead * -step_size, m

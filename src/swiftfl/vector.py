@@ -53,14 +53,12 @@ def mix(w: Weights, x: Vector, inbox: Mapping[int, Vector]) -> Vector:
     time, own first and then in the order of `w.of`, so that the result is the same in every world.
     """
     own = w.own
+    if len(inbox) < len(w.of):
+        own += sum(coefficient for k, coefficient in w.of.items() if k not in inbox)
+    out = x * own
     for k, coefficient in w.of.items():
-        if k not in inbox:
-            own += coefficient
-    out = own * x
-    for k, coefficient in w.of.items():
-        model = inbox.get(k)
-        if model is not None:
-            out += coefficient * model
+        if k in inbox:
+            out += inbox[k] * coefficient
     return out
 
 

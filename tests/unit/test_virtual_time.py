@@ -85,7 +85,7 @@ def swift_with_delivery_events(setup: Any, coefficients: Any, workload: Any, ste
     def begin(i: int, time: float) -> None:
         nonlocal order
         if c[i] <= steps:  # the last model is left behind, after the client's own time
-            time += costs.sending(len(neighbours[i]))
+            time += costs.send * len(neighbours[i])
         for k in neighbours[i]:
             heapq.heappush(events, (time + transit, 0, order := order + 1, "deliver", (int(k), i, x[i])))
         if c[i] <= steps:
@@ -104,7 +104,7 @@ def swift_with_delivery_events(setup: Any, coefficients: Any, workload: Any, ste
         half = columns[i][i] * x[i] + sum(columns[i][k] * mailbox[i][k] for k in mailbox[i])
         x[i] = half - STEP_SIZE * g
         c[i] += 1
-        begin(i, time + costs.mixing(len(neighbours[i])))
+        begin(i, time + costs.mix * len(neighbours[i]))
     return np.stack(x)
 
 
@@ -145,7 +145,7 @@ def test_a_finished_client_leaves_its_last_model() -> None:
         engine.advance(10**9)
         assert engine.times.steps == [18, 2, 18, 18, 18, 18]
         assert (engine.models[1] == final).all()
-        assert (engine.mailboxes.fetch(1, 0, engine.now + 1) == final).all()
+        assert (engine.mailboxes.fetch(0, [1], engine.now + 1)[1] == final).all()
 
 
 def test_momentum_free_quadratics_reach_the_weighted_optimum() -> None:

@@ -40,24 +40,31 @@ class Mailboxes:
         """Put a letter on its way; what everybody can see a newer one of is dropped."""
         letters = self.letters[sender]
         if self._transit is not None:
+            sent_by = now - self._transit
             for position in range(len(letters) - 1, 0, -1):
-                if letters[position].sent + self._transit <= now:
+                if letters[position].sent <= sent_by:
                     del letters[:position]
                     break
         elif len(letters) >= _MANY:
             del letters[: min((self._newest(sender, k, now) for k in to), default=0)]
         letters.append(letter)
 
-    def fetch(self, sender: int, receiver: int, now: float) -> Vector | None:
-        """The newest model of sender that has reached receiver, if any."""
-        letters = self.letters[sender]
+    def fetch(self, receiver: int, senders: Sequence[int], now: float) -> dict[int, Vector]:
+        """The newest model of each sender that has reached the receiver."""
+        inbox = {}
         if self._transit is not None and not self.since:
-            for letter in reversed(letters):
-                if letter.sent + self._transit <= now:
-                    return letter.x
-            return None
-        position = self._newest(sender, receiver, now)
-        return letters[position].x if self._arrived(sender, receiver, position, now) else None
+            sent_by = now - self._transit
+            for sender in senders:
+                for letter in reversed(self.letters[sender]):
+                    if letter[0] <= sent_by:
+                        inbox[sender] = letter[2]
+                        break
+            return inbox
+        for sender in senders:
+            position = self._newest(sender, receiver, now)
+            if self._arrived(sender, receiver, position, now):
+                inbox[sender] = self.letters[sender][position].x
+        return inbox
 
     def _newest(self, sender: int, receiver: int, now: float) -> int:
         for position in range(len(self.letters[sender]) - 1, 0, -1):
@@ -78,7 +85,7 @@ class Mailboxes:
         if costs.lost(sender, receiver, letter.version):
             return False
         journey = costs.transit(sender, receiver, self.size) + costs.delay(sender, receiver, letter.version)
-        return letter.sent + journey <= now
+        return letter.sent <= now - journey
 
     def forget(self, sender: int) -> None:
         """The sender is known to be lost: nobody sees its models any more."""

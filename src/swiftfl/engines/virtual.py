@@ -61,14 +61,20 @@ class Virtual(World):
     def advance(self, iterations: int) -> None:
         """Go on until the global count has grown by `iterations`, or the run is over."""
         target = self.iteration + iterations
-        network = self.network
+        if self.setup.iterations is not None:
+            target = min(target, self.setup.iterations)
+        if self.network is not None:
+            self._advance_with_changes(target, self.network.dynamics.measure_every * self.n)
+            return
+        next_event, heap = self.next_event, self.heap
+        while self.iteration < target and heap:
+            next_event()
+
+    def _advance_with_changes(self, target: int, measure_every: int) -> None:
         while self.iteration < target and not self.over:
-            if network is not None:
-                self._next_change()
-                if self.iteration - self.measured_at >= network.dynamics.measure_every * self.n:
-                    self._measure()
-            elif self.heap:
-                self.next_event()
+            self._next_change()
+            if self.iteration - self.measured_at >= measure_every:
+                self._measure()
 
     @property
     def over(self) -> bool:

@@ -41,6 +41,7 @@ class World:
         n = setup.n
         x0 = setup.workload.initial(setup.seed)
         self.setup = setup
+        self.costs = setup.costs
         self.n = n
         self.iteration = 0
         self.now = 0.0
@@ -152,7 +153,8 @@ class World:
         """Client i has finished: its last model stays with the neighbours, nobody waits for it."""
         self.finished[i] = True
         self.active -= 1
-        self._post(i, self.models[i], self.states[i].c, self.clients[i].neighbours)
+        last = Letter(self.times.clock[i], self.states[i].c, self.models[i])
+        self.mailboxes.publish(i, last, self.now, self.clients[i].neighbours)
         self.nobody_waits_for(i)
 
     def nobody_waits_for(self, i: int) -> None:
@@ -172,16 +174,13 @@ class World:
     # --- wait-free verbs -----------------------------------------------------------------------
 
     def _publish(self, i: int, verb: Publish) -> None:
-        self.times.communicate(i, self.setup.costs.sending(len(verb.to)))
-        self._post(i, verb.x, verb.version, verb.to)
-
-    def _post(self, i: int, x: Vector, version: int, to: Sequence[int]) -> None:
-        self.mailboxes.publish(i, Letter(self.times.clock[i], version, x), self.now, to)
+        self.times.communicate(i, self.costs.send * len(verb.to))
+        self.mailboxes.publish(i, Letter(self.times.clock[i], verb.version, verb.x), self.now, verb.to)
 
     def _gradient(self, i: int, verb: Gradient) -> object:
         self.pending.append(i)
         clock = self.times.clock[i]
-        self.schedule(i, clock + self.setup.costs.gradient(i, verb.batch.counter, clock))
+        self.schedule(i, clock + self.costs.gradient(i, verb.batch.counter, clock))
         return PARKED
 
     def slope(self, i: int) -> Slope:
@@ -201,23 +200,20 @@ class World:
         return slope
 
     def _fetch(self, i: int, verb: Fetch) -> Inbox:
-        fetch, now, cut = self.mailboxes.fetch, self.times.clock[i], self.cut
-        inbox = {}
-        for k in verb.neighbours:
-            x = fetch(k, i, now)
-            if x is not None and not (cut and (min(i, k), max(i, k)) in cut):
-                inbox[k] = x
+        inbox = self.mailboxes.fetch(i, verb.neighbours, self.times.clock[i])
+        if self.cut:
+            return {k: x for k, x in inbox.items() if (min(i, k), max(i, k)) not in self.cut}
         return inbox
 
     def _mix(self, i: int, verb: Mix) -> Vector:
-        self.times.communicate(i, self.setup.costs.mixing(len(verb.inbox)))
+        self.times.communicate(i, self.costs.mix * len(verb.inbox))
         return mix(verb.w, verb.x, verb.inbox)
 
     # --- waiting verbs -------------------------------------------------------------------------
 
     def _exchange(self, i: int, verb: Exchange) -> object:
         self.in_rounds = True
-        self.times.communicate(i, self.setup.costs.sending(len(verb.neighbours)))
+        self.times.communicate(i, self.costs.send * len(verb.neighbours))
         for k in self.meetings.arrive(i, verb, self.times.clock[i]):
             self._met(k)
         return PARKED
@@ -234,7 +230,7 @@ class World:
         self.finish_waiting(i, inbox, waited=max(0.0, latest - wait.time), until=ready)
 
     def journey(self, sender: int, receiver: int, number: int) -> float:
-        costs = self.setup.costs
+        costs = self.costs
         return costs.transit(sender, receiver, self.size) + costs.delay(sender, receiver, number)
 
     def _all_reduce(self, i: int, verb: AllReduce) -> object:
@@ -248,7 +244,7 @@ class World:
         for round in self.gathering.complete(self.active):
             arrivals, mean, by_server = self.gathering.take(round)
             latest = max(*arrivals.values(), self.now if self.network else 0.0)
-            cost = self.setup.costs.server if by_server else self.setup.costs.all_reduce
+            cost = self.costs.server if by_server else self.costs.all_reduce
             ready = latest + cost(len(arrivals), self.size)
             for i, own in arrivals.items():
                 self.finish_waiting(i, mean, waited=latest - own, until=ready)
@@ -279,7 +275,7 @@ class World:
         if not self.present[k]:  # the call fails when the loss is noticed; there is nothing to average
             self.times.wait(i, max(0.0, self.lost_until[k] - self.times.clock[i]))
             return self.models[i]
-        self._lock((i, k), i, 2 * self.journey(i, k, self.states[i].c) + self.setup.costs.mixing(1))
+        self._lock((i, k), i, 2 * self.journey(i, k, self.states[i].c) + self.costs.mix)
         self.models[i] = self.models[k] = 0.5 * (self.models[i] + self.models[k])
         return self.models[i]
 

@@ -40,7 +40,7 @@ def measure(world: World, clients: int) -> Measurement:
     result = Measurement(
         iteration=world.iteration,
         epoch=float(np.mean([s / b.steps_per_epoch for s, b in _steps(world)])),
-        time=max(world.times.clock),
+        time=world.now,
         loss=whole.loss,
         accuracy=whole.accuracy,
         mean_client_loss=float(np.mean([e.loss for e in each])) if each else None,

@@ -10,6 +10,7 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 STYLE: Any = {
@@ -33,6 +34,8 @@ def draw_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], title: str, p
             accuracy = [100 * row["accuracy"] if row["accuracy"] is not None else None for row in rows]
             right.plot(seconds, accuracy, color=colour, label=name, linewidth=1.8)
         left.set(xlabel="virtual time (s)", ylabel="test loss", yscale="log")
+        for which in (left.yaxis.set_major_formatter, left.yaxis.set_minor_formatter):
+            which(FuncFormatter(lambda value, _: f"{value:g}"))
         right.set(xlabel="virtual time (s)", ylabel="test accuracy (%)")
         left.legend(frameon=False)
         figure.suptitle(title)

@@ -1,0 +1,161 @@
+"""Client updates per second of the virtual engine against a bare PyTorch loop, in one run.
+
+The bare loop is the fastest plain autograd that we know to write: the same batches, gradients and
+momentum updates, one client after the other, without averaging, without time, without records.
+"ratio" is the engine's updates per second over the loop's. Then: the engine alone (gradients free),
+its cost per step as n grows, and the peak memory at 10,000 clients.
+
+    python benchmarks/simulator.py            # everything, a few minutes
+    python benchmarks/simulator.py --quick    # the small cases
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from swiftfl.experiment.build import Parts, build
+from swiftfl.experiment.config import Config
+from swiftfl.recipes import digits, synthetic
+
+BATCH = 32
+REPEATS = 3
+
+
+def config(model: str, n: int) -> Config:
+    """The digits (28x28 made-up images for the CNN); every client draws 64 samples of its own."""
+    base = digits() if model != "cnn" else synthetic()
+    changes: dict[str, Any] = {
+        "model.name": model,
+        "topology.clients": n,
+        "data.partition": "bootstrap:64",
+        "data.batch_size": BATCH,
+        "engine.epochs": 100_000,
+    }
+    if model == "cnn":
+        changes["data.options"] = {"samples": 4000, "shape": [1, 28, 28], "classes": 10}
+        changes["algorithm.momentum"] = 0.9
+    return base.with_changes(changes)
+
+
+def bare_loop(parts: Parts, model: str) -> Callable[[int], None]:
+    """Plain autograd, client by client: gather, forward, backward, momentum, step."""
+    from swiftfl.workload.models import model as named
+
+    module = named(model, parts.data.shape, parts.data.classes or 1)()
+    inputs, labels = parts.data.train_inputs.float(), parts.data.train_labels
+    n = parts.topology.n
+    clients = [[p.detach().clone() for p in module.parameters()] for _ in range(n)]
+    memories = [[torch.zeros_like(p) for p in ps] for ps in clients]
+    own = list(module.parameters())
+    batches = parts.setup.batches
+
+    def run(steps: int) -> None:
+        for step in range(steps):
+            i, c = step % n, step // n + 1
+            indices = torch.from_numpy(batches[i](c).indices)
+            for parameter, value in zip(own, clients[i], strict=True):
+                parameter.data = value
+            loss = functional.cross_entropy(module(inputs[indices]), labels[indices])
+            gradients = torch.autograd.grad(loss, own)
+            with torch.no_grad():
+                torch._foreach_mul_(memories[i], 0.9)
+                torch._foreach_add_(memories[i], gradients)
+                torch._foreach_add_(clients[i], memories[i], alpha=-0.1)
+
+    return run
+
+
+def engine_loop(parts: Parts) -> Callable[[int], None]:
+    engine = parts.engine("virtual")
+    engine.start()
+    return engine.advance
+
+
+def seconds_per_step(loops: list[Callable[[int], None]], n: int, budget: float) -> list[float]:
+    """Medians over interleaved repeats, each loop for about `budget` seconds, after a warm-up."""
+    counts = []
+    for loop in loops:
+        loop(n)
+        began = time.perf_counter()
+        loop(n)
+        counts.append(max(1, round(budget / (time.perf_counter() - began))) * n)
+    times: list[list[float]] = [[] for _ in loops]
+    for _ in range(REPEATS):
+        for k, loop in enumerate(loops):
+            began = time.perf_counter()
+            loop(counts[k])
+            times[k].append((time.perf_counter() - began) / counts[k])
+    return [median(found) for found in times]
+
+
+def compare(model: str, n: int, budget: float) -> None:
+    parts = build(config(model, n))
+    bare, ours = seconds_per_step([bare_loop(parts, model), engine_loop(parts)], n, budget)
+    print(
+        f"{model:<9} n={n:<6} bare loop {1 / bare:>8,.0f}/s   engine {1 / ours:>8,.0f}/s   "
+        f"ratio {bare / ours:5.2f}   ({1e6 * bare:,.0f} and {1e6 * ours:,.0f} us per update)",
+        flush=True,
+    )
+
+
+def overhead(parameters: int, n: int, budget: float) -> float:
+    """Microseconds per client step with gradients that cost nothing."""
+    from dataclasses import replace
+
+    from swiftfl.workload.quadratic import Free
+
+    parts = build(config("logistic", n))
+    parts = replace(parts, setup=replace(parts.setup, workload=Free(parameters)))
+    (ours,) = seconds_per_step([engine_loop(parts)], n, budget)
+    return 1e6 * ours
+
+
+def memory(n: int) -> float:
+    """Peak memory in MB of a process that runs n clients for three epochs."""
+    parts = build(config("mlp", n))
+    engine = parts.engine("virtual")
+    engine.start()
+    engine.advance(6 * n)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds per repeat")
+    parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.memory:
+        print(json.dumps(memory(options.memory)))
+        return
+    sizes = [16, 100] if options.quick else [16, 100, 1000, 10_000]
+    for model in ("logistic", "mlp"):
+        for n in sizes:
+            compare(model, n, options.budget)
+    for n in [16, 100][: 1 if options.quick else 2]:
+        compare("cnn", n, options.budget)
+    for parameters in (650, 5000):
+        steps = {n: overhead(parameters, n, options.budget) for n in (100, *sizes[2:])}
+        told = "   ".join(f"n={n}: {us:.1f} us" for n, us in steps.items())
+        ratio = steps[max(steps)] / steps[min(steps)]
+        print(f"engine alone, {parameters} parameters: {told}   largest n / smallest n: {ratio:.2f}", flush=True)
+    if not options.quick:
+        command = [sys.executable, __file__, "--memory", "10000"]
+        peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        print(f"peak memory, 10,000 clients, MLP of 4,810 parameters with momentum: {peak:,.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
