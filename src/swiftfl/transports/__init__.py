@@ -1,0 +1,1 @@
+"""How models travel between real clients."""

@@ -1,0 +1,68 @@
+"""What a transport offers to one client: its end of the wires to its neighbours.
+
+Wait-free calls (`publish`, `read`) return in the client's own time, whatever its neighbours do: slow,
+stopped or dead. Waiting calls (`offer` and `collect` for synchronous rounds, the cell calls for
+AD-PSGD) block until others have done their part, until a neighbour is known to be lost, or until
+`stop` is set. Memory is bounded: a neighbour that does not read costs its publisher nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from swiftfl.vector import Statistics, Vector
+
+T = TypeVar("T")
+
+
+class Lost(Exception):
+    """The neighbour that was waited for is gone."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop while this client waited."""
+
+
+class Transport(Protocol):
+    """One client's end of a transport."""
+
+    # --- wait-free ---
+
+    def publish(self, x: Vector, version: int) -> None:
+        """Make x the newest model of this client; whatever it published before is superseded."""
+
+    def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
+        """Call `use(model, version)` on the neighbour's newest model, in place where possible.
+
+        The view is valid only during the call, and never torn. None if there is no model (yet).
+        """
+
+    def lost(self) -> frozenset[int]:
+        """The neighbours that are known to be gone."""
+
+    # --- waiting: synchronous rounds ---
+
+    def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
+        """Give x of this round to these neighbours; waits only for those who have not taken the
+        offer that this one replaces."""
+
+    def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
+        """Wait for the neighbour's model of this round and use it in place; raises Lost or Stopped."""
+
+    def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
+        """The weighted mean over the living clients; waits for all of them."""
+
+    # --- waiting: model cells ---
+
+    def load(self) -> Vector:
+        """A copy of this client's cell."""
+
+    def average_with(self, neighbour: int) -> Vector:
+        """Replace both cells by their mean, atomically; a copy of it. Raises Lost."""
+
+    def add(self, move: Vector, statistics: Statistics | None) -> Vector:
+        """Advance the cell by a move, atomically; a copy of it."""
+
+    def close(self) -> None:
+        """Release everything; nothing stays behind."""
