@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from torch import nn
 
 from swiftfl.data.batches import Batches
 from swiftfl.data.dataset import Dataset
@@ -26,15 +28,40 @@ from swiftfl.vector import Vector
 from swiftfl.workload.models import model
 from swiftfl.workload.module import ModuleWorkload
 
-DIGITS = "digits 8x8", digits
-IMAGES = "images 28x28", lambda: synthetic(2000, (1, 28, 28), 10, seed=0)
-CASES: list[tuple[str, tuple[str, Callable[[], Dataset]], str | None, tuple[int, ...]]] = [
-    ("logistic", DIGITS, None, (1, 4, 16, 100, 1000)),
-    ("mlp", DIGITS, None, (1, 4, 16, 100, 1000)),
-    ("logistic", IMAGES, None, (1, 16, 100)),
-    ("cnn", IMAGES, None, (4, 16)),
-    ("cnn", IMAGES, "batch", (4, 16)),
-]
+Factory = Callable[[], nn.Module]
+
+
+def layered() -> nn.Module:
+    """A user's own module: an MLP with layer normalisation and dropout, which only vmap can batch."""
+    return nn.Sequential(nn.Linear(64, 32), nn.LayerNorm(32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 10))
+
+
+def cases() -> Iterator[tuple[str, Dataset, Factory, tuple[int, ...]]]:
+    small, images = digits(), synthetic(2000, (1, 28, 28), 10, seed=0)
+    yield "logistic 8x8", small, model("logistic", small.shape, 10), (1, 4, 16, 100, 1000)
+    yield "mlp 8x8", small, model("mlp", small.shape, 10), (1, 4, 16, 100, 1000)
+    yield "own module 8x8", small, layered, (1, 4, 16, 100)
+    yield "logistic 28x28", images, model("logistic", images.shape, 10), (1, 16, 100)
+    yield "cnn 28x28", images, model("cnn", images.shape, 10), (4, 16)
+    yield "cnn-batch 28x28", images, model("cnn", images.shape, 10, norm="batch"), (4, 16)
+
+
+def clients(data: Dataset, start: Vector, group: int, batch_size: int) -> tuple[list[Vector], list[Batch]]:
+    draw = np.random.default_rng(0)
+    xs = [start + draw.normal(0, 0.01, start.size).astype(start.dtype) for _ in range(group)]
+    return xs, [Batches(np.arange(data.size), batch_size, seed=0, client=i)(1) for i in range(group)]
+
+
+def alternate(ways: tuple[Callable[[], object], ...], budget: float) -> list[float]:
+    """The median time of each, taken in turns so that a busy moment hits all of them."""
+    times: list[list[float]] = [[] for _ in ways]
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or len(times[-1]) < 3:
+        for way, taken in zip(ways, times, strict=True):
+            start = time.perf_counter()
+            way()
+            taken.append(time.perf_counter() - start)
+    return [float(np.median(taken)) for taken in times]
 
 
 def main() -> None:
@@ -43,58 +70,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time per line")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'model':<16}{'data':<14}{'group':>6}{'loop':>10}{'batched':>10}{'ratio':>8}  form      auto")
-    for name, (data_name, load), norm, groups in CASES:
-        data = load()
-        factory = model(name, data.shape, data.classes or 0, norm=norm)
+    print(f"{'model':<17}{'group':>6}{'loop':>11}{'batched':>11}{'ratio':>8}  {'form':<9}auto takes")
+    for title, data, factory, groups in cases():
         for group in groups:
-            line(
-                name,
-                data_name,
-                norm,
-                group,
-                ModuleCase(factory, data, arguments.batch_size),
-                arguments.seconds,
+            off, on, auto = (ModuleWorkload(factory, data, batching=b) for b in ("off", "on", "auto"))
+            xs, batches = clients(data, off.initial(0), group, arguments.batch_size)
+            for workload in (off, on, auto):
+                workload.gradients(xs, batches)
+            ways = partial(off.gradients, xs, batches), partial(on.gradients, xs, batches)
+            loop, batched = (taken / group * 1e6 for taken in alternate(ways, arguments.seconds))
+            taken = auto.choices()
+            ways_taken = taken["groups"]
+            assert isinstance(ways_taken, dict)
+            auto_takes = taken["reason"] or ", ".join(ways_taken.values())
+            print(
+                f"{title:<17}{group:>6}{loop:>9.1f}us{batched:>9.1f}us{loop / batched:>7.1f}x"
+                f"  {taken['form'] or '-':<9}{auto_takes}",
+                flush=True,
             )
-
-
-class ModuleCase:
-    """The same problem as a loop, batched, and as chosen."""
-
-    def __init__(self, factory: Callable[[], torch.nn.Module], data: Dataset, batch_size: int) -> None:
-        self.loop, self.batched, self.auto = (
-            ModuleWorkload(factory, data, batching=batching) for batching in ("off", "on", "auto")
-        )
-        self.size, self.batch_size = data.size, batch_size
-
-    def clients(self, group: int) -> tuple[list[Vector], list[Batch]]:
-        start = self.loop.initial(0)
-        draw = np.random.default_rng(0)
-        xs = [start + draw.normal(0, 0.01, start.size).astype(start.dtype) for _ in range(group)]
-        return xs, [Batches(np.arange(self.size), self.batch_size, 0, i)(1) for i in range(group)]
-
-
-def line(name: str, data: str, norm: str | None, group: int, case: ModuleCase, budget: float) -> None:
-    xs, batches = case.clients(group)
-    ways = case.loop, case.batched
-    for way in (*ways, case.auto):
-        way.gradients(xs, batches)
-    times: list[list[float]] = [[], []]
-    end = time.perf_counter() + budget
-    while time.perf_counter() < end or len(times[1]) < 3:
-        for way, taken in zip(ways, times, strict=True):
-            start = time.perf_counter()
-            way.gradients(xs, batches)
-            taken.append((time.perf_counter() - start) / group)
-    loop, batched = (float(np.median(taken)) for taken in times)
-    choices = case.auto.choices()
-    title = f"{name}-{norm}" if norm else name
-    chosen = choices["groups"] or choices["reason"]
-    print(
-        f"{title:<16}{data:<14}{group:>6}{loop * 1e6:>8.1f}us{batched * 1e6:>8.1f}us{loop / batched:>7.1f}x"
-        f"  {choices['form']!s:<9} {chosen}",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

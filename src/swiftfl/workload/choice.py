@@ -10,7 +10,7 @@ from swiftfl.errors import UserError
 
 Way: TypeAlias = Literal["loop", "batched"]
 _WAYS: tuple[Way, Way] = ("loop", "batched")
-_QUICK = 0.02  # seconds; what takes longer is timed once, what is quicker twice
+_ROUNDS = 3
 
 
 class Choice:
@@ -58,11 +58,11 @@ class Choice:
         return {str(size): way for size, way in sorted(self._ways.items())}
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """How long this takes once warm: the better of two, or one if it takes long anyway."""
-    work()
-    best = _time(work)
-    return best if best > _QUICK else min(best, _time(work))
+def compare(loop: Callable[[], object], batched: Callable[[], object]) -> tuple[float, float]:
+    """How long each takes at best once warm, timed in turns so that a busy moment hits both."""
+    loop(), batched()
+    times = [(_time(loop), _time(batched)) for _ in range(_ROUNDS)]
+    return min(a for a, _ in times), min(b for _, b in times)
 
 
 def _time(work: Callable[[], object]) -> float:

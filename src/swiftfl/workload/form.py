@@ -22,7 +22,8 @@ from swiftfl.workload.samples import Samples
 from swiftfl.workload.stacked import Stacked
 
 _CACHE = 4 << 20  # bytes: a core's fair share of the last-level cache
-_TOO_LARGE = 64 << 20  # bytes per client: beyond, batching only fills memory
+_TOO_LARGE = 2 << 20  # bytes per client: beyond, a CPU is busy with arithmetic, and batching saves nothing
+_TOO_LARGE_ELSEWHERE = 64 << 20  # on other devices: beyond, batching only fills memory
 _LARGEST_CHUNK = 256
 
 
@@ -35,6 +36,10 @@ class Form(Protocol):
     @property
     def bar(self) -> float:
         """The speed-up over the loop from which this form is taken."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its chunks bound the memory of any model, however large."""
 
     def chunk(self, batch: Batch) -> int:
         """How many clients with batches like this one to handle at a time."""
@@ -57,6 +62,7 @@ class ByHand:
 
     name = "by hand"
     bar = 0.8
+    bounded = True
 
     def __init__(self, chain: DenseChain, layout: Layout, samples: Samples) -> None:
         self._chain, self._layout, self._samples = chain, layout, samples
@@ -89,6 +95,7 @@ class Mapped:
 
     name = "vmap"
     bar = 1.15
+    bounded = False
 
     def __init__(
         self,
@@ -119,7 +126,10 @@ class Mapped:
     def too_large(self, batch: Batch) -> str | None:
         self.chunk(batch)
         used = self._bytes[batch.indices.size]
-        return f"a client needs {used >> 20} MB, too much to stack" if used > _TOO_LARGE else None
+        limit = _TOO_LARGE if self._samples.device.type == "cpu" else _TOO_LARGE_ELSEWHERE
+        if used <= limit:
+            return None
+        return f"a gradient works on {used / 2**20:.0f} MB, so that there is no overhead to save"
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         inputs, labels = self._samples.train(batches)

@@ -13,7 +13,7 @@ from swiftfl.errors import UserError
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
 from swiftfl.workload.base import Evaluation
-from swiftfl.workload.choice import Choice, Way, seconds
+from swiftfl.workload.choice import Choice, Way, compare
 from swiftfl.workload.form import Form
 from swiftfl.workload.samples import Samples
 
@@ -126,26 +126,34 @@ class Group:
         """Time both ways on (a chunk of) this group."""
         some = slice(0, min(len(xs), self._form.chunk(batches[0])))
         few = slice(0, min(len(xs), _TRIAL))
-        batched = seconds(lambda: self._form.gradients(xs[some], batches[some])) / some.stop
-        loop = seconds(lambda: self._loop(xs[few], batches[few])) / few.stop
-        return self._choice.settle(len(xs), loop / batched)
+        loop, batched = compare(
+            lambda: self._loop(xs[few], batches[few]), lambda: self._form.gradients(xs[some], batches[some])
+        )
+        return self._choice.settle(len(xs), (loop / few.stop) / (batched / some.stop))
 
     def _scores(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
         """(models, 2): summed loss and right answers on these samples."""
         way = self._evaluation.known(len(xs))
-        if way == "loop" or self._reason is not None:
-            return self._scores_one_by_one(xs, inputs, labels)
-        if way is None and len(xs) > 1:
-            some = xs[: self._form.evaluation_chunk(len(labels))]
-            try:
-                batched = seconds(lambda: self._scores_together(some, inputs, labels)) / len(some)
-            except (RuntimeError, ValueError, TypeError, NotImplementedError):
-                batched = float("inf")
-            loop = seconds(lambda: self._scores_one_by_one(xs[:1], inputs, labels))
-            way = self._evaluation.settle(len(xs), loop / batched)
-        if way == "batched":
+        if way is None and len(xs) > 1 and self._may_evaluate_together():
+            way = self._measure_scores(xs, inputs, labels)
+        if way == "batched" and self._reason is None:
             return self._scores_together(xs, inputs, labels)
         return self._scores_one_by_one(xs, inputs, labels)
+
+    def _may_evaluate_together(self) -> bool:
+        """A module that is too large for vmap must not be found out here, on hundreds of samples."""
+        return self._form.bounded or "batched" in self._choice.groups.values()
+
+    def _measure_scores(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Way:
+        some = xs[: self._form.evaluation_chunk(len(labels))]
+        try:
+            loop, batched = compare(
+                lambda: self._scores_one_by_one(xs[:1], inputs, labels),
+                lambda: self._scores_together(some, inputs, labels),
+            )
+        except (RuntimeError, ValueError, TypeError, NotImplementedError):
+            return self._evaluation.settle(len(xs), 0.0)
+        return self._evaluation.settle(len(xs), loop / (batched / len(some)))
 
     def _scores_one_by_one(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
         return self._collect((self._single.outputs(x, inputs)[None] for x in xs), labels)

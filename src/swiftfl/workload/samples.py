@@ -23,6 +23,7 @@ class Samples:
     def __init__(
         self, dataset: Dataset, device: torch.device, dtype: torch.dtype, augment: Augment | None
     ) -> None:
+        self.device = device
         self._dtype = dtype
         self._augment = augment
         self._shift, self._scale = _affine(dataset, device, dtype)

@@ -217,6 +217,26 @@ def test_hidden_state_is_refused():
         workload.gradient(xs[0], batches[0])
 
 
+def test_large_models_are_not_even_measured():
+    data = synthetic(64, (3, 32, 32), 10)
+    workload = ModuleWorkload(model("thin_resnet18", data.shape, 10), data)
+    x, batch = workload.initial(0), Batches(np.arange(32), 16, 0, 0)(1)
+    assert len(workload.evaluate([x, x])) == 2
+    assert len(workload.gradients([x], [batch])) == 1
+    assert "so that there is no overhead to save" in workload.choices()["reason"]
+    assert workload.choices()["speedups"] == {}
+
+
+def test_evaluation_is_measured_once_per_size():
+    workload = ModuleWorkload(model("logistic", (64,), 10), DIGITS)
+    xs, _ = clients(workload, 100)
+    workload.evaluate(xs)
+    seen = dict(workload._group._evaluation.speedups)
+    assert set(seen) == {"64"}
+    workload.evaluate(xs)
+    assert workload._group._evaluation.speedups == seen
+
+
 def test_choice_prefers_the_safe_side_of_its_bar():
     choice = Choice("auto", bar=1.15)
     assert choice.known(100) is None
