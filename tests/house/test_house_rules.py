@@ -21,7 +21,7 @@ LAYERS: dict[str, int] = {
     "algorithms": 3,
     "costs": 4, "engines": 4, "transports": 4, "record": 4,
     "experiment": 5, "recipes": 5,
-    "report": 6, "cli": 7,
+    "report": 6, "cli": 7, "__main__": 7,
 }  # fmt: skip
 
 

@@ -29,16 +29,20 @@ def demo(
 ) -> None:
     """SWIFT against D-SGD: 16 clients in a ring, one of them slow, real digits, under a minute."""
     from swiftfl.experiment.build import build
-    from swiftfl.experiment.run import run
+    from swiftfl.experiment.run import Stopped, run
     from swiftfl.record import RunFolder
 
     configs = {name: _config(name, slowdown, epochs, seed) for name in NAMES}
     build(configs["swift"])  # whatever is wrong is said before anything is written
     folder = RunFolder.create(out or default_folder("demo"))
     with LiveProgress() as screen:
-        results = {
-            name: run(config, folder.path / name, screen.of(NAMES[name])) for name, config in configs.items()
-        }
+        try:
+            results = {
+                name: run(config, folder.path / name, screen.of(NAMES[name]))
+                for name, config in configs.items()
+            }
+        except Stopped:  # half a demo is not worth going on with
+            raise KeyboardInterrupt from None
     summary: dict[str, Any] = {
         "algorithms": {name: {key: r.summary[key] for key in COLUMNS} for name, r in results.items()},
         "run": str(folder.path),
@@ -79,8 +83,8 @@ def _show(summary: dict[str, Any], configs: dict[str, Config], slowdown: float) 
         without = _seconds_without_slow_client(config)
         factor = summary["algorithms"][name]["seconds_per_epoch"] / without
         print(
-            f"{NAMES[name]}: the slow client makes the average epoch {factor:.2f} times as long "
-            f"({without:.4f} s without it)."
+            f"{NAMES[name]}: with the slow client an epoch takes {factor:.2f}x as long "
+            f"({without:.4f} s without)."
         )
     print(f"Picture (loss.png) and records: {summary['run']}")
 

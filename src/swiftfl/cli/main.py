@@ -11,7 +11,10 @@ from swiftfl._version import __version__
 from swiftfl.cli.demo import demo
 from swiftfl.cli.graph import graph
 from swiftfl.cli.run import resume, run
+from swiftfl.cli.screen import Interrupted
 from swiftfl.errors import UserError
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="swiftfl",
@@ -31,7 +34,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Wait-free decentralized federated learning: no server, no waiting."""
 
@@ -50,12 +55,14 @@ def run_command(arguments: list[str]) -> int:
     """Run one command; the exit code. Only our own mistakes may end in a traceback."""
     try:
         code = app(arguments, standalone_mode=False, prog_name="swiftfl")
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt  # which typer turned into this code
         return code if isinstance(code, int) else 0
     except UserError as error:
         return _fail(str(error))
-    except KeyboardInterrupt:
-        print("swiftfl: stopped", file=sys.stderr)
-        return 130
+    except (KeyboardInterrupt, Interrupted) as stop:
+        print(f"swiftfl: {str(stop) or 'stopped'}", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has gone: nothing to say, nobody to say it to
         return 1

@@ -16,57 +16,116 @@ if TYPE_CHECKING:
 
 _CHECKPOINT_SECONDS = 30.0
 _TOPOLOGY_OPTIONS = {"degree": int, "probability": float, "attach": int, "rows": int, "cols": int}
+_TRAINING, _NETWORK, _TIME = "Training", "Network and weights", "Virtual time"
 
 
 def run(
     recipe: Annotated[str, typer.Argument(help="digits, fashion, cifar10, synthetic, or a config.json.")],
     algorithm: Annotated[
         str | None,
-        typer.Option(help="swift, dsgd, pasgd, ldsgd, adpsgd, matcha, gossip, allreduce or fedavg."),
-    ] = None,
-    topology: Annotated[
-        str | None, typer.Option(help="A name, or name:option=value,... such as random_regular:degree=4.")
-    ] = None,
-    clients: Annotated[int | None, typer.Option(help="The number of clients.")] = None,
-    clusters: Annotated[int | None, typer.Option(help="Cliques of ring_of_cliques.")] = None,
-    edges: Annotated[Path | None, typer.Option(help="Read the topology from a file instead.")] = None,
-    partition: Annotated[
-        str | None,
         typer.Option(
-            help="iid, cyclic_classes, label_skew:DEGREE, dirichlet:ALPHA, by_size:..., bootstrap:N"
+            help="swift, dsgd, pasgd, ldsgd, adpsgd, matcha, gossip, allreduce or fedavg.",
+            rich_help_panel=_TRAINING,
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="logistic, mlp, cnn, resnet18, resnet50, thin_resnet18 or thin_resnet50."),
+        typer.Option(
+            help="logistic, mlp, cnn, resnet18, resnet50, thin_resnet18 or thin_resnet50.",
+            rich_help_panel=_TRAINING,
+        ),
     ] = None,
-    norm: Annotated[str | None, typer.Option(help="batch or group.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes of each client over its own data.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Stop after so many client steps in all.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="The step size.")] = None,
-    momentum: Annotated[float | None, typer.Option()] = None,
-    weight_decay: Annotated[float | None, typer.Option()] = None,
-    communication_set: Annotated[int | None, typer.Option(help="The s of SWIFT's C_s.")] = None,
-    i1: Annotated[int | None, typer.Option(help="Local steps of pasgd, ldsgd, fedavg.")] = None,
-    i2: Annotated[int | None, typer.Option(help="Averaging steps of ldsgd.")] = None,
-    budget: Annotated[float | None, typer.Option(help="Of matcha: the share of links in use.")] = None,
-    weights: Annotated[str | None, typer.Option(help="ccs, ccs_by_rate, metropolis or fastest.")] = None,
-    influence: Annotated[str | None, typer.Option(help="uniform, data, measured, or 0.1,0.2,...")] = None,
+    norm: Annotated[
+        str | None,
+        typer.Option(help="Normalisation of cnn and resnets: batch or group.", rich_help_panel=_TRAINING),
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            help="iid, cyclic_classes, label_skew:DEGREE, dirichlet:ALPHA, by_size:SHARE,..., "
+            "bootstrap:SAMPLES or from_file:PATH.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder with the dataset's files.", rich_help_panel=_TRAINING)
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes of each client over its own data.", rich_help_panel=_TRAINING)
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Stop after so many client steps in all.", rich_help_panel=_TRAINING)
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Samples per step.", rich_help_panel=_TRAINING)
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="The step size.", rich_help_panel=_TRAINING)] = None,
+    momentum: Annotated[
+        float | None, typer.Option(help="From 0 to below 1.", rich_help_panel=_TRAINING)
+    ] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="0 or more.", rich_help_panel=_TRAINING)] = None,
+    communication_set: Annotated[
+        int | None, typer.Option(help="The s of SWIFT's C_s.", rich_help_panel=_TRAINING)
+    ] = None,
+    i1: Annotated[
+        int | None, typer.Option(help="Local steps of pasgd, ldsgd, fedavg.", rich_help_panel=_TRAINING)
+    ] = None,
+    i2: Annotated[
+        int | None, typer.Option(help="Averaging steps of ldsgd.", rich_help_panel=_TRAINING)
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Of matcha: the share of links in use.", rich_help_panel=_TRAINING)
+    ] = None,
+    batching: Annotated[
+        str | None,
+        typer.Option(
+            help="Gradients of many clients at once: auto, measure, on or off.", rich_help_panel=_TRAINING
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where gradients are computed.", rich_help_panel=_TRAINING)
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            help="A name, or name:option=value,... such as random_regular:degree=4.", rich_help_panel=_NETWORK
+        ),
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="The number of clients.", rich_help_panel=_NETWORK)
+    ] = None,
+    clusters: Annotated[
+        int | None, typer.Option(help="Cliques of ring_of_cliques.", rich_help_panel=_NETWORK)
+    ] = None,
+    edges: Annotated[
+        Path | None, typer.Option(help="Read the topology from a file instead.", rich_help_panel=_NETWORK)
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="ccs, ccs_by_rate, metropolis or fastest.", rich_help_panel=_NETWORK)
+    ] = None,
+    influence: Annotated[
+        str | None, typer.Option(help="uniform, data, measured, or 0.1,0.2,...", rich_help_panel=_NETWORK)
+    ] = None,
     objective: Annotated[
-        str | None, typer.Option(help="as_run, or as_given with measured influence.")
+        str | None,
+        typer.Option(help="as_run, or as_given with measured influence.", rich_help_panel=_NETWORK),
     ] = None,
-    slowdown: Annotated[list[str] | None, typer.Option(help="CLIENT:FACTOR; may be given again.")] = None,
     network: Annotated[
-        Path | None, typer.Option(help="JSON: how the network changes (docs/network.md).")
+        Path | None,
+        typer.Option(help="JSON: how the network changes (docs/network.md).", rich_help_panel=_NETWORK),
     ] = None,
-    costs: Annotated[Path | None, typer.Option(help="JSON: what things cost in virtual time.")] = None,
-    engine: Annotated[str | None, typer.Option(help="virtual or sampled.")] = None,
-    barrier: Annotated[str | None, typer.Option(help="Of waiting algorithms: neighbours or global.")] = None,
-    batching: Annotated[str | None, typer.Option(help="auto, measure, on or off.")] = None,
-    device: Annotated[str | None, typer.Option(help="Where gradients are computed.")] = None,
+    engine: Annotated[str | None, typer.Option(help="virtual or sampled.", rich_help_panel=_TIME)] = None,
+    slowdown: Annotated[
+        list[str] | None, typer.Option(help="CLIENT:FACTOR; may be given again.", rich_help_panel=_TIME)
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(help="JSON: what things cost in virtual time (docs/runs.md).", rich_help_panel=_TIME),
+    ] = None,
+    barrier: Annotated[
+        str | None, typer.Option(help="Of waiting algorithms: neighbours or global.", rich_help_panel=_TIME)
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything that is random.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The folder with the dataset's files.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: runs/RECIPE-DATE).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
 ) -> None:

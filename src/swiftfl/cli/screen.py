@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _QUIET_SECONDS = 5.0
 
+
+class Interrupted(Exception):  # noqa: N818
+    """The user pressed Ctrl-C during a run (typer would swallow a KeyboardInterrupt and its text)."""
+
+
 COLUMNS = {
     "accuracy": ("accuracy", "{:.1%}"),
     "loss": ("loss", "{:.3f}"),
@@ -44,8 +49,8 @@ def show_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
         cells = [("-" if numbers[k] is None else form.format(numbers[k])) for k, (_, form) in COLUMNS.items()]
         table.add_row(name, *cells)
     Console().print(table)
-    print("Accuracy and loss: the average of all models, on test data. Times: virtual, per epoch,")
-    print("means over clients; an epoch is compute + communication + waiting.")
+    print("Accuracy and loss: the average of all models, on test data. Times: virtual, per")
+    print("epoch, means over clients; an epoch is compute + communication + waiting.")
 
 
 class LiveProgress:
@@ -72,6 +77,8 @@ class LiveProgress:
     ) -> None:
         if self.console.is_terminal:
             self.bars.stop()
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(str(error) or "stopped") from None
 
     def of(self, name: str) -> RunProgress:
         return RunProgress(self, name)

@@ -22,6 +22,7 @@ from swiftfl.engines import Setup
 from swiftfl.engines.network import Change, Dynamics, Network, Rates
 from swiftfl.engines.sampled import Sampled
 from swiftfl.engines.virtual import Virtual
+from swiftfl.errors import UserError
 from swiftfl.experiment.config import AlgorithmConfig, Config, NetworkConfig, TopologyConfig
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
@@ -59,7 +60,7 @@ def build(config: Config) -> Parts:
         model(config.model.name, data.shape, data.classes or 1, config.model.norm),
         data,
         augment=Augment(seed=config.seed) if config.data.augment else None,
-        device=config.model.device,
+        device=build_device(config.model.device),
         batching=config.model.batching,
         seed=config.seed,
         name=config.model.name,
@@ -82,6 +83,16 @@ def build(config: Config) -> Parts:
         network=build_network(config, coefficients),
     )
     return Parts(data, parts, workload, graph, coefficients, setup)
+
+
+def build_device(name: str) -> str:
+    """The name of a device that works here."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise UserError(f"device {name!r} cannot be used here: {reason}") from None
+    return name
 
 
 def build_topology(config: TopologyConfig) -> Topology:

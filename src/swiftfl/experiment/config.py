@@ -197,7 +197,11 @@ def parse(tree: dict[str, Any]) -> Config:
         return Config.model_validate(tree)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "configuration"
+        # Where a value may have several types, pydantic names the type too, as `literal['a','b']`.
+        named = [str(part) for part in first["loc"] if not str(part).endswith("]")]
+        where = ".".join(named) or "configuration"
         given = "" if isinstance(first["input"], dict | BaseModel) else f" (given: {first['input']!r})"
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = "there is no such setting"
         raise UserError(f"{where}: {message}{given}") from None

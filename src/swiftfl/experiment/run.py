@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from swiftfl.engines import checkpoint
 from swiftfl.engines.sampled import Sampled
@@ -16,6 +20,12 @@ from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.measure import Measurement, measure, row, summarise
 from swiftfl.record import RunFolder, versions
 from swiftfl.vector import Vector, consensus
+
+_STEPS_BETWEEN_LOOKS = 16
+
+
+class Stopped(KeyboardInterrupt):
+    """The user stopped a recorded run (Ctrl-C); it can go on from a checkpoint."""
 
 
 class Progress(Protocol):
@@ -74,6 +84,7 @@ def resume(path: Path, progress: Progress = silent, checkpoint_every: float | No
         checkpoint.restore(engine, checkpoint.Checkpoint(*saved))
         rows = [r for r in folder.read_rows("metrics.jsonl") if r["iteration"] <= engine.iteration]
     folder.rewrite_rows("metrics.jsonl", rows)
+    folder.rewrite_rows("events.jsonl", folder.read_rows("events.jsonl"))
     folder.append("events.jsonl", {"event": "resume", "iteration": engine.iteration, "time": engine.now})
     recorder = _Recorder(folder, rows)
     if not rows:
@@ -112,15 +123,57 @@ def _go_on(
     every = _evaluation_interval(config, parts)
     total = _total(config, parts)
     saved_at = time.monotonic()
-    while not engine.over:
-        engine.advance(every - engine.iteration % every)
-        recorder.add(measure(engine, config.evaluation.clients))
-        assert recorder.last is not None
-        progress(engine.iteration, total, recorder.last)
-        if checkpoint_every is not None and time.monotonic() - saved_at >= checkpoint_every:
-            _save(engine, recorder)
-            saved_at = time.monotonic()
-    return _finish(config, engine, recorder)
+    with _interruptions_wait() as interrupted:
+        while not engine.over:
+            _advance(engine, every - engine.iteration % every, interrupted)
+            if interrupted() and engine.iteration % every and not engine.over:
+                _stop(engine, recorder)
+            recorder.add(measure(engine, config.evaluation.clients))
+            assert recorder.last is not None
+            try:
+                progress(engine.iteration, total, recorder.last)
+            except KeyboardInterrupt:
+                _stop(engine, recorder)
+            if interrupted() and not engine.over:
+                _stop(engine, recorder)
+            if checkpoint_every is not None and time.monotonic() - saved_at >= checkpoint_every:
+                _save(engine, recorder)
+                saved_at = time.monotonic()
+        return _finish(config, engine, recorder)
+
+
+def _advance(engine: Virtual | Sampled, steps: int, interrupted: Callable[[], bool]) -> None:
+    """Go on by so many client steps; sooner, between two events, if the user interrupts."""
+    target = engine.iteration + steps
+    while engine.iteration < target and not engine.over and not interrupted():
+        engine.advance(min(_STEPS_BETWEEN_LOOKS, target - engine.iteration))
+
+
+@contextlib.contextmanager
+def _interruptions_wait() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C is answered between two events, where a run can be saved; a second one is not awaited."""
+    asked = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    usual = before is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+
+    def ask(number: int, frame: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+
+    if usual:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        if usual:
+            signal.signal(signal.SIGINT, before)
+
+
+def _stop(engine: Virtual | Sampled, recorder: _Recorder) -> NoReturn:
+    _save(engine, recorder)
+    if recorder.folder is None:
+        raise KeyboardInterrupt
+    raise Stopped(f"stopped; to go on: swiftfl resume {recorder.folder.path}") from None
 
 
 def _save(engine: Virtual | Sampled, recorder: _Recorder) -> None:

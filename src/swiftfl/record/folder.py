@@ -83,13 +83,20 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
 
     def read_rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a file that is appended to; a last line that was torn does not count."""
         file = self.path / name
         if not file.is_file():
             return []
-        try:
-            return [json.loads(line) for line in file.read_text().splitlines()]
-        except ValueError as error:
-            raise UserError(f"cannot read {file}: {error}") from None
+        rows: list[dict[str, Any]] = []
+        lines = file.read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                if number == len(lines):
+                    break  # the last line was torn when the run died
+                raise UserError(f"cannot read {file}, line {number}: {error}") from None
+        return rows
 
     def rewrite_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -1,0 +1,329 @@
+"""The command line from outside: what it prints where, its exit codes, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import swiftfl
+from swiftfl.cli.main import run_command
+
+GOLDEN: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "paper" / "ccs_golden.json").read_text(encoding="utf-8")
+)["cases"]
+METRICS = [
+    "accuracy",
+    "loss",
+    "seconds_per_epoch",
+    "compute_seconds_per_epoch",
+    "communication_seconds_per_epoch",
+    "waiting_seconds_per_epoch",
+    "consensus_distance",
+]
+RUN_FILES = {
+    "config.json",
+    "versions.json",
+    "metrics.jsonl",
+    "events.jsonl",
+    "summary.json",
+    "models.safetensors",
+}
+TINY = ["--clients", "4", "--epochs", "1", "--model", "logistic"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with some files that are wrong in various ways."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    for name, text in {
+        "file": "mine",
+        "broken.txt": "0 1\n1 two\n",
+        "words.txt": "zero one\n",
+        "loop.txt": "0 1\n1 1\n",
+        "apart.txt": "0 1\n1 2\n2 0\n3 4\n4 5\n5 3\n",
+        "binary.txt": "\x00\x01",
+        "empty.txt": "",
+        "broken.json": "{",
+        "list.json": "[1, 2]",
+        "unknown.json": '{"speed": 3}',
+        "wrong.json": '{"compute": "fast"}',
+        "late.json": '{"changes": [{"time": 1, "event": "crash", "client": 99}]}',
+        "config.json": '{"data": {"dataset": "digits", "colour": "red"}}',
+    }.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "swiftfl", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+BAD = [
+    # the command line itself
+    ("--nope", "--nope"),
+    ("nope", "nope"),
+    ("run", "recipe"),
+    ("resume", "folder"),
+    ("run digits --nope", "--nope"),
+    ("run digits --epochs many", "--epochs"),
+    ("run digits --lr", "--lr"),
+    ("run digits extra", "extra"),
+    ("graph ring --clients three", "--clients"),
+    ("demo --colour red", "--colour"),
+    # recipes and configurations
+    ("run nope", "no recipe 'nope'"),
+    ("run broken.json", "broken.json is not JSON"),
+    ("run list.json", "must hold a JSON object"),
+    ("run missing.json", "cannot read missing.json"),
+    ("run config.json", "data.colour: there is no such setting"),
+    ("run digits --costs broken.json", "broken.json is not JSON"),
+    ("run digits --costs unknown.json", "engine.costs.speed"),
+    ("run digits --costs wrong.json", "engine.costs.compute"),
+    ("run digits --costs missing.json", "cannot read missing.json"),
+    ("run digits --network broken.json", "broken.json is not JSON"),
+    ("run digits --network unknown.json", "engine.network.speed"),
+    ("run digits --network late.json", "clients are 0 to 15"),
+    # topologies
+    ("graph hypercube --clients 6", "power of two"),
+    ("run digits --topology hypercube --clients 6", "power of two"),
+    ("run digits --topology circle", "no topology 'circle'"),
+    ("run digits --topology grid:rows=x", "'x' is not a number"),
+    ("run digits --topology grid:colour=red", "colour"),
+    ("run digits --topology random_regular:degree=3 --clients 5", "degree"),
+    ("graph ring --clients 0", "at least one client"),
+    ("graph --edges broken.txt", "broken.txt: line 2"),
+    ("run digits --edges broken.txt", "broken.txt: line 2"),
+    ("graph --edges words.txt", "words.txt: line 1"),
+    ("graph --edges loop.txt", "loop.txt"),
+    ("graph --edges apart.txt", "connected"),
+    ("run digits --edges apart.txt", "connected"),
+    ("graph --edges binary.txt", "binary.txt"),
+    ("graph --edges empty.txt", "empty.txt"),
+    ("graph --edges missing.txt", "missing.txt"),
+    ("graph --edges full", "full"),
+    ("graph ring --clients 3 --weights best", "best"),
+    ("graph ring --clients 3 --influence 0.5,0.5", "2 scores"),
+    ("graph ring --clients 3 --draw nowhere/g.svg", "nowhere"),
+    ("graph ring --clients 3 --save /proc/nope", "/proc/nope"),
+    # values
+    ("run digits --slowdown 3", "CLIENT:FACTOR"),
+    ("run digits --slowdown x:4", "CLIENT:FACTOR"),
+    ("run digits --slowdown 3:0", "factor"),
+    ("run digits --slowdown 3:nan", "factor"),
+    ("run digits --slowdown 16:4", "client 16"),
+    ("run digits --slowdown=-1:4", "client"),
+    ("demo --slowdown nan", "factor"),
+    ("run digits --lr nan", "finite"),
+    ("run digits --lr inf", "finite"),
+    ("run digits --lr=-1", "greater than or equal to 0"),
+    ("run digits --momentum 1", "momentum"),
+    ("run digits --epochs 0", "engine.epochs"),
+    ("run digits --iterations 0", "engine.iterations"),
+    ("demo --epochs 0", "engine.epochs"),
+    ("run digits --batch-size 0", "batch_size"),
+    ("run digits --seed=-1", "seed"),
+    ("run digits --clients 2000", "2000 clients cannot share 1437"),
+    ("run digits --clients 0", "topology.clients"),
+    ("run digits --algorithm sgd", "algorithm.name"),
+    ("run digits --algorithm pasgd --i1=-1", "i1"),
+    ("run digits --algorithm matcha --budget 0", "budget"),
+    ("run digits --communication-set=-1", "communication_set"),
+    ("run digits --partition label_skew:2", "label_skew"),
+    ("run digits --partition slices", "slices"),
+    ("run digits --partition by_size:1,2", "by_size"),
+    ("run digits --model resnet18", "ResNet"),
+    ("run digits --model transformer", "transformer"),
+    ("run digits --device nope", "device"),
+    ("run digits --influence 0.5,x", "influence"),
+    ("run digits --influence 0.5,0.5", "2 scores"),
+    ("run digits --objective as_given", "measured"),
+    ("run digits --engine sampled --influence measured", "virtual engine"),
+    ("run digits --engine real", "engine.name"),
+    ("run digits --data nowhere", "nowhere"),
+    # folders
+    ("run digits --out full", "full is not an empty folder"),
+    ("run digits --out file", "file is not an empty folder"),
+    ("run digits --out file/run", "cannot write to file/run"),
+    ("run digits --out /proc/nope", "cannot write to /proc/nope"),
+    ("demo --out full", "full is not an empty folder"),
+    ("demo --out /proc/nope", "cannot write to /proc/nope"),
+    ("resume full", "not a run folder"),
+    ("resume missing", "not a run folder"),
+]
+
+
+@pytest.mark.parametrize(("line", "told"), BAD, ids=[line for line, _ in BAD])
+def test_a_bad_request_is_one_line_and_leaves_nothing(
+    line: str, told: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree(place)
+    assert run_command(line.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("swiftfl: ")
+    assert shown.err.count("\n") == 1
+    assert shown.err.endswith("\n")
+    assert told in shown.err
+    assert tree(place) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "graph ring --nope",
+        "graph hypercube --clients 6",
+        "graph --edges broken.txt",
+        "run digits --out /proc/nope",
+        "run digits --lr nan --json",
+    ],
+)
+def test_the_same_from_a_shell(line: str, place: Path) -> None:
+    before = tree(place)
+    done = command(*line.split(), cwd=place)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("swiftfl: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert tree(place) == before
+
+
+def test_version_and_help(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["--version"]) == 0
+    assert capsys.readouterr().out == f"swiftfl {swiftfl.__version__}\n"
+    for line in (
+        ["--help"],
+        ["-h"],
+        ["run", "--help"],
+        ["graph", "-h"],
+        ["demo", "--help"],
+        ["resume", "-h"],
+    ):
+        assert run_command(line) == 0
+        assert "Usage: swiftfl" in capsys.readouterr().out
+    assert list(place.glob("runs")) == []
+
+
+def test_the_demo_as_json_is_one_object(place: Path) -> None:
+    done = command("demo", "--json", "--epochs", "2", "--out", "out", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    found = json.loads(done.stdout)
+    assert list(found) == ["algorithms", "run"]
+    assert found["run"] == "out"
+    assert list(found["algorithms"]) == ["swift", "dsgd"]
+    for numbers in found["algorithms"].values():
+        assert list(numbers) == METRICS
+        assert all(isinstance(value, float) for value in numbers.values())
+        parts = [numbers[f"{part}_seconds_per_epoch"] for part in ("compute", "communication", "waiting")]
+        assert numbers["seconds_per_epoch"] == pytest.approx(sum(parts))
+    out = place / "out"
+    assert {file.name for file in out.iterdir()} == {"swift", "dsgd", "summary.json", "loss.png", "loss.svg"}
+    assert json.loads((out / "summary.json").read_text()) == found
+    for name in ("swift", "dsgd"):
+        assert {file.name for file in (out / name).iterdir()} == RUN_FILES
+
+
+def test_the_demo_for_people(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["demo", "--epochs", "2", "--out", "out"]) == 0
+    shown = capsys.readouterr()
+    for word in ("SWIFT", "D-SGD", "accuracy", "waiting", "loss.png", "out"):
+        assert word in shown.out
+    assert max(len(line.rstrip()) for line in shown.out.splitlines()) <= 80
+    assert shown.err == ""
+
+
+def test_run_as_json_is_one_object_and_is_recorded(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["run", "digits", *TINY, "--slowdown", "1:2", "--out", "out", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == 1
+    found = json.loads(shown.out)
+    assert set(METRICS) | {"algorithm", "run"} <= set(found)
+    assert (found["algorithm"], found["run"]) == ("swift", "out")
+    assert {file.name for file in (place / "out").iterdir()} == RUN_FILES
+    config = json.loads((place / "out" / "config.json").read_text())
+    assert config["engine"]["costs"]["slowdowns"] == [{"client": 1, "factor": 2.0, "start": 0.0, "end": None}]
+
+    assert run_command(["run", "out/config.json", "--out", "again", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert {**again, "run": "out"} == found
+
+    assert run_command(["resume", "out"]) == 2
+    assert "has finished" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["swift", "dsgd", "pasgd", "ldsgd", "adpsgd", "matcha", "gossip", "allreduce", "fedavg"]
+)
+def test_every_algorithm_runs(algorithm: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["run", "digits", *TINY, "--algorithm", algorithm, "--out", "out"]) == 0
+    assert algorithm in capsys.readouterr().out
+
+
+def test_a_stopped_run_says_how_to_go_on(place: Path) -> None:
+    """Ctrl-C in a terminal: one line, exit code 130, and `swiftfl resume` gives the same numbers."""
+    arguments = ["run", "synthetic", "--clients", "8", "--epochs", "200", "--out", "out", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "swiftfl", *arguments],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    rows = place / "out" / "metrics.jsonl"
+    while process.poll() is None and (not rows.exists() or rows.read_text().count("\n") < 3):
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == "swiftfl: stopped; to go on: swiftfl resume out"
+    assert "Traceback" not in err
+    assert (place / "out" / "checkpoint").is_dir()
+
+
+@pytest.mark.parametrize("method", ["ccs", "ccs_by_rate"])
+@pytest.mark.parametrize("name", list(GOLDEN))
+def test_graph_gives_the_golden_fractions(
+    name: str, method: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = GOLDEN[name]
+    if method not in case:
+        pytest.skip("no golden fractions of this method")
+    (place / "e.txt").write_text("".join(f"{i} {j}\n" for i, j in case["edges"]))
+    (place / "p.json").write_text(json.dumps([float(Fraction(p)) for p in case["p"]]))
+    assert run_command(f"graph --edges e.txt --influence p.json --weights {method} --json".split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["clients", "edges", "influence", "method", "columns", "rho", "spectral_gap"]
+    assert found["clients"] == case["n"]
+    assert found["method"] == method
+    for i, column in enumerate(found["columns"]):
+        golden = {j: float(Fraction(w)) for j, w in case[method]["columns"][str(i)].items()}
+        assert set(column) == set(golden)
+        for j, weight in golden.items():
+            assert column[j] == pytest.approx(weight, abs=1e-12)
+    assert found["rho"] == pytest.approx(case[method]["rho"], abs=1e-9)
+    assert found["rho"] + found["spectral_gap"] == pytest.approx(1.0)

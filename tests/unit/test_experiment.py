@@ -1,0 +1,240 @@
+"""A configuration that is run, recorded, stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swiftfl.errors import UserError
+from swiftfl.experiment.config import Config, parse
+from swiftfl.experiment.measure import Measurement
+from swiftfl.experiment.run import Result, Stopped, resume, run
+from swiftfl.record import RunFolder
+
+SMALL: dict[str, Any] = {
+    "data.dataset": "synthetic",
+    "data.options": {"samples": 120, "shape": 6, "classes": 3},
+    "data.batch_size": 4,
+    "model.name": "logistic",
+    "topology.clients": 6,
+    "engine.epochs": 3,
+    "engine.costs.spread": 0.3,
+    "engine.costs.slowdowns": [{"client": 2, "factor": 3.0}],
+    "evaluation.every_epochs": 0.5,
+    "seed": 5,
+}
+
+
+def small(**changes: Any) -> Config:
+    return Config().with_changes({**SMALL, **{key.replace("__", "."): v for key, v in changes.items()}})
+
+
+def plain(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without the one thing that the wall clock measures."""
+    return [{key: value for key, value in row.items() if key != "evaluation_seconds"} for row in curve]
+
+
+def same(one: Result, other: Result) -> None:
+    assert plain(one.curve) == plain(other.curve)
+    assert one.summary == other.summary
+    for x, y in zip(one.models, other.models, strict=True):
+        assert (x == y).all()
+
+
+class StopAt:
+    """A progress display in front of which the user presses Ctrl-C."""
+
+    def __init__(self, evaluation: int, by_signal: bool = False) -> None:
+        self.left = evaluation
+        self.by_signal = by_signal
+
+    def __call__(self, done: int, total: int, last: Measurement) -> None:
+        self.left -= 1
+        if self.left == 0 and self.by_signal:
+            os.kill(os.getpid(), signal.SIGINT)
+        elif self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    same(run(small()), run(small()))
+    assert run(small(seed=6)).summary != run(small()).summary
+
+
+def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
+    result = run(small(), tmp_path / "run")
+    names = {file.name for file in (tmp_path / "run").iterdir()}
+    assert names == {
+        "config.json",
+        "versions.json",
+        "metrics.jsonl",
+        "events.jsonl",
+        "summary.json",
+        "models.safetensors",
+    }
+    folder = RunFolder.open(tmp_path / "run")
+    assert parse(folder.read_json("config.json")) == small()
+    assert folder.read_json("summary.json") == result.summary
+    assert folder.read_rows("metrics.jsonl") == result.curve
+    assert [event["event"] for event in folder.read_rows("events.jsonl")] == ["start", "end"]
+    assert folder.read_models()["models"].shape == (6, result.summary["parameters"])
+    again = run(parse(folder.read_json("config.json")))
+    same(result, again)
+
+
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd", "adpsgd", "fedavg"])
+@pytest.mark.parametrize("engine", ["virtual", "sampled"])
+def test_times_add_up(algorithm: str, engine: str) -> None:
+    summary = run(small(algorithm__name=algorithm, engine__name=engine)).summary
+    parts = [summary[f"{part}_seconds_per_epoch"] for part in ("compute", "communication", "waiting")]
+    assert summary["seconds_per_epoch"] == pytest.approx(sum(parts), rel=1e-12)
+    assert min(parts) >= 0
+    if algorithm == "swift":
+        assert summary["waiting_seconds_per_epoch"] == 0
+
+
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd", "adpsgd"])
+@pytest.mark.parametrize("engine", ["virtual", "sampled"])
+@pytest.mark.parametrize("evaluation", [1, 4])
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, algorithm: str, engine: str, evaluation: int
+) -> None:
+    config = small(algorithm__name=algorithm, engine__name=engine)
+    whole = run(config)
+    out = tmp_path / "run"
+    with pytest.raises(Stopped, match="swiftfl resume"):
+        run(config, out, StopAt(evaluation))
+    assert (out / "checkpoint").is_dir()
+    assert not (out / "summary.json").exists()
+    same(resume(out), whole)
+    assert not (out / "checkpoint").exists()
+    assert plain(RunFolder.open(out).read_rows("metrics.jsonl")) == plain(whole.curve)
+
+
+def test_a_run_may_be_stopped_again_and_again(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        run(small(), out, StopAt(1))
+    for _ in range(3):
+        with pytest.raises(Stopped):
+            resume(out, StopAt(1))
+    same(resume(out), run(small()))
+    names = [event["event"] for event in RunFolder.open(out).read_rows("events.jsonl")]
+    assert names == ["start", "checkpoint", *["resume", "checkpoint"] * 3, "resume", "end"]
+
+
+def test_control_c_is_answered_between_two_events(tmp_path: Path) -> None:
+    """A real signal, on the way between two evaluations, then a resumed run."""
+    config = small(evaluation__every_epochs=1.0)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Stopped):
+        run(config, tmp_path / "run", StopAt(1, by_signal=True))
+    assert signal.getsignal(signal.SIGINT) is before
+    same(resume(tmp_path / "run"), run(config))
+
+
+def test_control_c_between_two_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes in the middle of an epoch: the checkpoint is in the middle too."""
+    from swiftfl.engines.virtual import Virtual
+
+    config = small(evaluation__every_epochs=1.0)
+    advance, calls = Virtual.advance, []
+
+    def interrupted(engine: Virtual, iterations: int) -> None:
+        calls.append(iterations)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        advance(engine, iterations)
+
+    monkeypatch.setattr(Virtual, "advance", interrupted)
+    with pytest.raises(Stopped):
+        run(config, tmp_path / "run")
+    monkeypatch.undo()
+    tree, _ = RunFolder.open(tmp_path / "run").read_checkpoint() or ({}, {})
+    assert tree["iteration"] % 30
+    same(resume(tmp_path / "run"), run(config))
+
+
+def test_a_run_that_is_not_recorded_just_stops() -> None:
+    with pytest.raises(KeyboardInterrupt) as stop:
+        run(small(), progress=StopAt(2))
+    assert not isinstance(stop.value, Stopped)
+
+
+def test_without_a_checkpoint_resuming_starts_over(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        run(small(), out, StopAt(3))
+    RunFolder.open(out).remove_checkpoint()
+    same(resume(out), run(small()))
+
+
+def test_rows_after_the_checkpoint_and_a_torn_line_are_dropped(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        run(small(), out, StopAt(2))
+    folder = RunFolder.open(out)
+    folder.append("metrics.jsonl", {"iteration": 10**6})
+    for name in ("metrics.jsonl", "events.jsonl"):
+        with (out / name).open("a") as file:
+            file.write('{"iterat')
+    same(resume(out), run(small()))
+    assert [event["event"] for event in folder.read_rows("events.jsonl")][-2:] == ["resume", "end"]
+
+
+def test_checkpoints_on_the_way_change_nothing(tmp_path: Path) -> None:
+    same(run(small(), tmp_path / "run", checkpoint_every=0.0), run(small()))
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_a_finished_run_is_not_resumed(tmp_path: Path) -> None:
+    run(small(), tmp_path / "run")
+    with pytest.raises(UserError, match="has finished"):
+        resume(tmp_path / "run")
+
+
+def test_a_checkpoint_of_another_federation_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        run(small(), out, StopAt(2))
+    config = json.loads((out / "config.json").read_text())
+    config["topology"]["clients"] = 5
+    (out / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="6 clients"):
+        resume(out)
+
+
+WRONG = [
+    ({"nope": 1}, "nope: there is no such setting"),
+    ({"engine": {"nope": 1, "epochs": 1}}, "engine.nope: there is no such setting"),
+    ({"engine": {}}, "a run needs an end"),
+    ({"engine": {"epochs": 0}}, "engine.epochs"),
+    ({"engine": {"epochs": 1, "costs": {"loss": 1.0}}}, "engine.costs.loss"),
+    ({"algorithm": {"name": "swiff"}}, "algorithm.name"),
+    ({"algorithm": {"step_size": {"initial": float("nan")}}}, "algorithm.step_size.initial"),
+    ({"model": {"batching": "sometimes"}}, "model.batching: Input should be"),
+    ({"influence": [0.5, "x"]}, "influence: Input should be"),
+    ({"objective": "as_given"}, "objective as_given needs influence measured"),
+    ({"topology": 5}, "topology"),
+    ({"seed": -1}, "seed"),
+]
+
+
+@pytest.mark.parametrize(("tree", "told"), WRONG)
+def test_a_wrong_configuration_is_one_line(tree: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(tree)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["nope", "meta"])
+def test_a_device_that_does_not_work_is_one_line(device: str) -> None:
+    with pytest.raises(UserError, match=f"device '{device}' cannot be used here") as error:
+        run(small(model__device=device))
+    assert "\n" not in str(error.value)
