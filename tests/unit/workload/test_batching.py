@@ -149,6 +149,22 @@ def test_a_group_is_the_same_in_any_company():
         np.testing.assert_allclose(alone.g, together[k].g, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("factory", [model("mlp", (64,), 10), normalised])
+@pytest.mark.parametrize("bad", [np.inf, np.nan, 1e30])
+def test_a_diverged_client_disturbs_nobody_and_warns_nobody(factory, bad):
+    batched = ModuleWorkload(factory, DIGITS, batching="on")
+    xs, batches = clients(batched, 5)
+    good = batched.gradients(xs, batches)
+    xs[2] = np.full_like(xs[2], bad)
+    slopes = batched.gradients(xs, batches)
+    single = batched.gradient(xs[2], batches[2])
+    assert np.isfinite(slopes[2].loss) == np.isfinite(single.loss)
+    for k in (0, 1, 3, 4):
+        np.testing.assert_allclose(slopes[k].g, good[k].g, atol=1e-6)
+    assert not np.isfinite(batched.evaluate(xs)[2].loss) or bad == 1e30
+
+
 def test_off_is_the_loop_bit_for_bit():
     workload = ModuleWorkload(model("mlp", (64,), 10), DIGITS, batching="off")
     xs, batches = clients(workload, 3)
