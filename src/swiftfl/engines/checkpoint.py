@@ -105,8 +105,7 @@ def _unpack_reply(packed: Any, arrays: Mapping[str, Vector]) -> object:
 
 
 _PLAIN = ("iteration", "now", "active", "finished", "loss_sum", "loss_count", "pending", "busy",
-          "loaded_at", "largest_delay", "order", "heap", "expected", "present", "lost_until",
-          "in_rounds")  # fmt: skip
+          "loaded_at", "largest_delay", "order", "heap", "expected", "present", "lost_until")  # fmt: skip
 _TIMES = ("clock", "compute", "communication", "waiting", "asleep", "steps")
 
 
@@ -141,6 +140,8 @@ def save(world: World) -> Checkpoint:
             ]
             for given in gathering.rounds.values()
         ],
+        # Mixes that were computed but not delivered are computed again: the same bits, in the same order.
+        "mixing": [*(i for i, _ in world.mixed), *world.mixing],
         "draws": world.draws if isinstance(world, Sampled) else 0,
         "changes": _pack_changes(world) if isinstance(world, Virtual) else None,
     }
@@ -163,6 +164,7 @@ def restore(world: World, checkpoint: Checkpoint) -> None:
     world.states = [State(arrays[x], c, None if m is None else arrays[m]) for x, c, m in tree["states"]]
     world.slopes = [None if s is None else _unpack_slope(s, arrays) for s in tree["slopes"]]
     world.mailboxes.letters = [[Letter(t, v, arrays[x]) for t, v, x in box] for box in tree["letters"]]
+    world.mixing = list(tree["mixing"])
     world.outcome = {i: (_unpack_reply(r, arrays), w, b) for i, r, w, b in tree["outcome"]}
     _restore_rounds(world, tree, arrays)
     if isinstance(world, Sampled):
@@ -215,7 +217,10 @@ def _pack_changes(world: Virtual) -> dict[str, Any] | None:
         "cut": sorted(world.cut),
         "since": [[*pair, time] for pair, time in world.mailboxes.since.items()],
         "terms": [_pack_terms(terms) for terms in world.terms],
-        "renewed": [[i, _pack_terms(terms)] for i, terms in world.renewed.items()],
+        "renewed": [[i, [_pack_terms(t) for t in queue]] for i, queue in world.renewed.items()],
+        "naps": list(world.naps.items()),
+        "were_away": sorted(world.were_away),
+        "logged": world.logged,
     }
 
 
@@ -229,7 +234,9 @@ def _restore_changes(world: Virtual, packed: Mapping[str, Any]) -> None:
     world.mailboxes.since = {(i, j): time for i, j, time in packed["since"]}
     for i, terms in enumerate(packed["terms"]):
         world.adopt(i, _unpack_terms(terms))
-    world.renewed = {i: _unpack_terms(terms) for i, terms in packed["renewed"]}
+    world.renewed = {i: [_unpack_terms(t) for t in queue] for i, queue in packed["renewed"]}
+    world.naps = dict(packed["naps"])
+    world.were_away, world.logged = set(packed["were_away"]), packed["logged"]
 
 
 def _unpack_change(packed: Mapping[str, Any]) -> Change:

@@ -46,7 +46,8 @@ class Mailboxes:
                     del letters[:position]
                     break
         elif len(letters) >= _MANY:
-            del letters[: min((self._newest(sender, k, now) for k in to), default=0)]
+            # With nobody to send to, only the newest is kept, for whoever still counts the sender in.
+            del letters[: min((self._newest(sender, k, now) for k in to), default=len(letters) - 1)]
         letters.append(letter)
 
     def fetch(self, receiver: int, senders: Sequence[int], now: float) -> dict[int, Vector]:

@@ -17,7 +17,7 @@ model of a neighbour, with its own weight at one until the renewal that includes
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ class Change:
     client: int = -1
     edge: tuple[int, int] | None = None
     seconds: float = 0.0
+    draw: int = 0  # of a random change: which draw of its kind it is
 
     def check(self, n: int) -> None:
         if not (math.isfinite(self.time) and self.time >= 0):
@@ -120,6 +121,7 @@ class Network:
         self.up = set(self.edges)
         self.present = self._present_at_start()
         self.known = set(self.present)
+        self.unnoticed: set[int] = set()
         self.draws: dict[str, int] = {}
         self.renewals = 0
 
@@ -139,12 +141,16 @@ class Network:
             changes += self._random_edge(edge, 0.0, "edge_down")
         return changes
 
+    def holds(self, change: Change) -> bool:
+        """False for a random change that a later draw has replaced."""
+        return not change.draw or change.draw == self.draws[_key(change.kind, change.client, change.edge)]
+
     def followers(self, change: Change) -> list[Change]:
-        """The random changes that follow one that has happened."""
+        """The random changes that follow one that made a difference."""
         now = change.time
         if change.kind == "crash":
             return self._random_of(change.client, now, ("return",))
-        if change.kind == "return":
+        if change.kind in ("return", "join"):
             return self._random_of(change.client, now, ("crash", "sleep"))
         if change.kind == "sleep":
             return self._random_of(change.client, now + change.seconds, ("sleep",))
@@ -158,21 +164,23 @@ class Network:
         rates = self.dynamics.rates
         rate = {"crash": rates.crash, "return": rates.come_back, "sleep": rates.sleep}
         return [
-            Change(now + self._wait(kind, client, rate[kind]), kind, client, seconds=rates.sleep_seconds)
+            self._random(kind, now, rate[kind], client, None, rates.sleep_seconds)
             for kind in kinds
             if rate[kind] > 0
         ]
 
     def _random_edge(self, edge: tuple[int, int], now: float, kind: Kind) -> list[Change]:
         rate = self.dynamics.rates.edge_down if kind == "edge_down" else self.dynamics.rates.edge_up
-        if rate <= 0:
-            return []
-        return [Change(now + self._wait(f"{kind}/{edge[1]}", edge[0], rate), kind, edge=edge)]
+        return [self._random(kind, now, rate, -1, edge, 0.0)] if rate > 0 else []
 
-    def _wait(self, purpose: str, client: int, rate: float) -> float:
-        key = f"{purpose}/{client}"
-        counter = self.draws[key] = self.draws.get(key, 0) + 1
-        return float(stream(self.seed, purpose, client, counter).standard_exponential()) / rate
+    def _random(
+        self, kind: Kind, now: float, rate: float, client: int, edge: tuple[int, int] | None, seconds: float
+    ) -> Change:
+        """The next change of a kind, exponentially later; it replaces an earlier one that is still due."""
+        key = _key(kind, client, edge)
+        draw = self.draws[key] = self.draws.get(key, 0) + 1
+        wait = float(stream(self.seed, key, client, draw).standard_exponential()) / rate
+        return Change(now + wait, kind, client, edge, seconds, draw)
 
     # --- what has changed ----------------------------------------------------------------------
 
@@ -190,44 +198,51 @@ class Network:
 
     # --- renewal -------------------------------------------------------------------------------
 
-    def measure(self, steps: Sequence[int]) -> None:
-        """Take each client's share of the steps as its influence; half a step for those without."""
+    def measure(self, steps: Sequence[int], away: set[int]) -> None:
+        """Take each client's share of the steps as its influence; half a step for those without.
+
+        The steps of a client that was away meanwhile say nothing: it keeps what it had.
+        """
         counts = np.asarray(steps, dtype=np.float64) + 0.5
+        there = [i for i in range(self.n) if i not in away]
+        if not there:
+            return
+        earlier = self.influence / self.influence[there].mean()
+        counts[sorted(away)] = counts[there].mean() * earlier[sorted(away)]
         self.influence = counts / counts.sum()
 
-    def scale(self, i: int) -> float:
-        """By how much client i's step size is scaled so that its data keep their given weight."""
-        if not (self.dynamics.measured and self.dynamics.keep_objective):
-            return 1.0
-        return float(self.given[i] / self.influence[i])
+    def renew(self) -> dict[int, tuple[Weights, float]]:
+        """New coefficients on each component of what is known to be there; (a)-(d) are asserted.
 
-    def renew(self) -> dict[int, Weights]:
-        """New coefficients on each component of what is known to be there; (a)-(d) are asserted."""
+        With each client's weights goes by how much its step size is scaled.
+        """
         self.renewals += 1
-        weights: dict[int, Weights] = {}
+        renewed: dict[int, tuple[Weights, float]] = {}
         for members in self.components():
             if len(members) == 1:
-                weights[members[0]] = Weights(1.0, {})
+                renewed[members[0]] = Weights(1.0, {}), 1.0
                 continue
             coefficients = self._coefficients(members)
-            report = coefficients.check()
-            assert report.valid, report
-            for position, i in enumerate(members):
+            coefficients.check()
+            for position, (i, scale) in enumerate(zip(members, self._scales(members), strict=True)):
                 w = coefficients.weights(position)
-                weights[i] = Weights(w.own, {members[k]: value for k, value in w.of.items()})
-        return weights
+                renewed[i] = Weights(w.own, {members[k]: value for k, value in w.of.items()}), scale
+        return renewed
+
+    def _scales(self, members: list[int]) -> list[float]:
+        """Given over true influence among those who are there, so that data keep their given weight."""
+        if not (self.dynamics.measured and self.dynamics.keep_objective):
+            return [1.0] * len(members)
+        given, true = self.given[members], self.influence[members]
+        scales: list[float] = ((given / given.sum()) / (true / true.sum())).tolist()
+        return scales
 
     def components(self) -> list[list[int]]:
         """The connected components of the known clients, each in ascending order."""
-        there = sorted(self.known)
-        place = {i: position for position, i in enumerate(there)}
-        edges = [(place[i], place[j]) for i, j in self.up if i in place and j in place]
+        labels = connected(self.n, {edge for edge in self.up if self.known.issuperset(edge)})
         found: dict[int, list[int]] = {}
-        if not there:
-            return []
-        labels = from_edges(len(there), edges).components
-        for i, label in zip(there, labels.tolist(), strict=True):
-            found.setdefault(label, []).append(i)
+        for i in sorted(self.known):
+            found.setdefault(labels[i], []).append(i)
         return list(found.values())
 
     def _coefficients(self, members: list[int]) -> Coefficients:
@@ -245,6 +260,7 @@ class Network:
             "up": sorted(self.up),
             "present": sorted(self.present),
             "known": sorted(self.known),
+            "unnoticed": sorted(self.unnoticed),
             "influence": self.influence.tolist(),
             "draws": self.draws,
             "renewals": self.renewals,
@@ -253,5 +269,16 @@ class Network:
     def restore(self, state: dict[str, Any]) -> None:
         self.up = {(i, j) for i, j in state["up"]}
         self.present, self.known = set(state["present"]), set(state["known"])
+        self.unnoticed = set(state["unnoticed"])
         self.influence = np.array(state["influence"])
         self.draws, self.renewals = dict(state["draws"]), state["renewals"]
+
+
+def connected(n: int, edges: Collection[tuple[int, int]]) -> list[int]:
+    """Of each client, which connected component it is in."""
+    labels: list[int] = from_edges(n, sorted(edges)).components.tolist()
+    return labels
+
+
+def _key(kind: str, client: int, edge: tuple[int, int] | None) -> str:
+    return f"{kind}/{client}" if edge is None else f"{kind}/{edge[0]}-{edge[1]}"

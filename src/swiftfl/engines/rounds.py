@@ -51,11 +51,13 @@ class Meeting:
         readers = {k for k in verb.neighbours if self.takes_part(k, round)}
         self.offers[i][round] = Offer(time, verb.x, readers)
         self.waiting[i] = Wait(time, round, tuple(verb.neighbours))
-        needed = range(len(self.offers)) if self.everyone else verb.neighbours
+        # Whoever is not counted in this round yet finds nobody to wait for: the others may be past it.
+        everyone = self.everyone and self.takes_part(i, round)
+        needed = range(len(self.offers)) if everyone else verb.neighbours
         self.missing[i] = {
             k for k in needed if k != i and round not in self.offers[k] and self.takes_part(k, round)
         }
-        if self.everyone:
+        if everyone:
             self.latest = {round: max(time, self.latest.get(round, time))}
             return self._without(i, round, list(self.waiting))
         return self._without(i, round, (*verb.neighbours, i))
@@ -102,7 +104,7 @@ class Meeting:
 
     def reached(self, wait: Wait) -> float:
         """When the last of all clients reached the round of a wait for everyone."""
-        return self.latest.get(wait.round, wait.time) if self.everyone else wait.time
+        return max(wait.time, self.latest.get(wait.round, wait.time)) if self.everyone else wait.time
 
     def forget(self, i: int) -> None:
         """Client i was lost in mid-exchange: what it offered and waited for is void."""

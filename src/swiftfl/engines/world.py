@@ -9,12 +9,14 @@ it with `resume`. Gradients of parked clients are computed together, all pending
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 from swiftfl.client import State
 from swiftfl.engines.mailboxes import Letter, Mailboxes
+from swiftfl.engines.mixing import mix_many, worthwhile
 from swiftfl.engines.rounds import Gathering, Meeting
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.times import Times
@@ -60,6 +62,10 @@ class World:
         self.slopes: list[Slope | None] = [None] * n
         self.loss_sum = 0.0
         self.loss_count = 0
+        # mixes of clients that act at the same time, and their results that wait to be delivered
+        self.mixes_together = False
+        self.mixing: list[int] = []
+        self.mixed: deque[tuple[int, Vector]] = deque()
         # messages
         self.size = x0.nbytes
         self.mailboxes = Mailboxes(n, x0, setup.costs)
@@ -79,9 +85,9 @@ class World:
         self.network = None if setup.network is None else setup.network()
         self.present = [True] * n
         self.lost_until = [0.0] * n
-        self.in_rounds = False
+        self.in_rounds: bool = getattr(setup.algorithm, "in_rounds", True)
         self.terms = [Terms(w) for w in setup.weights]
-        self.renewed: dict[int, Terms] = {}
+        self.renewed: dict[int, list[Terms]] = {}
         self._serve: dict[type, Callable[[int, Any], object]] = {
             Publish: self._publish,
             Gradient: self._gradient,
@@ -104,9 +110,19 @@ class World:
                 self.resume(i, None)
 
     def new_step(self, i: int) -> Generator[Any, Any, State]:
-        if i in self.renewed and self.states[i].c >= self.renewed[i].from_round:
-            self.adopt(i, self.renewed.pop(i))
+        if i in self.renewed:
+            self._take_new_terms(i)
         return self.setup.algorithm.step(self.clients[i], self.states[i])
+
+    def _take_new_terms(self, i: int) -> None:
+        """Of the terms that wait for client i (by ascending round), the last that already hold."""
+        c = self.states[i].c
+        due = [terms for terms in self.renewed[i] if terms.from_round <= c]
+        if due:
+            self.adopt(i, due[-1])
+            self.renewed[i] = self.renewed[i][len(due) :]
+        if not self.renewed[i]:
+            del self.renewed[i]
 
     def adopt(self, i: int, terms: Terms) -> None:
         """Client i takes new weights; only ever between two steps."""
@@ -158,7 +174,9 @@ class World:
         self.nobody_waits_for(i)
 
     def nobody_waits_for(self, i: int) -> None:
-        for k in self.meetings.leave(i, self.clients[i].neighbours):
+        # While weights change, also clients that this one does not count as neighbours may wait for it.
+        waiters = self.clients[i].neighbours if self.network is None else range(self.n)
+        for k in self.meetings.leave(i, waiters):
             self._met(k)
         self._gather()
 
@@ -201,18 +219,32 @@ class World:
 
     def _fetch(self, i: int, verb: Fetch) -> Inbox:
         inbox = self.mailboxes.fetch(i, verb.neighbours, self.times.clock[i])
-        if self.cut:
-            return {k: x for k, x in inbox.items() if (min(i, k), max(i, k)) not in self.cut}
-        return inbox
+        return {k: x for k, x in inbox.items() if self.linked(i, k)} if self.cut else inbox
 
-    def _mix(self, i: int, verb: Mix) -> Vector:
+    def linked(self, i: int, k: int) -> bool:
+        """Whether a model can pass between two clients that were neighbours."""
+        return (min(i, k), max(i, k)) not in self.cut
+
+    def _mix(self, i: int, verb: Mix) -> object:
         self.times.communicate(i, self.costs.mix * len(verb.inbox))
+        if self.mixes_together and (self.mixing or self._not_alone()) and worthwhile(verb, self.n):
+            self.mixing.append(i)
+            return PARKED
         return mix(verb.w, verb.x, verb.inbox)
+
+    def _not_alone(self) -> bool:
+        """Whether somebody else acts at this very time, too."""
+        return bool(self.heap) and self.heap[0][0] == self.now
+
+    def mix_together(self) -> None:
+        """Serve everybody who is parked at a mix; they go on one by one, in their order."""
+        halves = mix_many([self.parked[i] for i in self.mixing])
+        self.mixed.extend(zip(self.mixing, halves, strict=True))
+        self.mixing.clear()
 
     # --- waiting verbs -------------------------------------------------------------------------
 
     def _exchange(self, i: int, verb: Exchange) -> object:
-        self.in_rounds = True
         self.times.communicate(i, self.costs.send * len(verb.neighbours))
         for k in self.meetings.arrive(i, verb, self.times.clock[i]):
             self._met(k)
@@ -221,6 +253,9 @@ class World:
     def _met(self, i: int) -> None:
         """All models that client i waits for exist: it goes on when the last one has arrived."""
         wait, arrived, inbox = self.meetings.take(i, self.models, self.finished)
+        if self.cut:
+            inbox = {k: x for k, x in inbox.items() if self.linked(i, k)}
+            arrived = {k: time for k, time in arrived.items() if k in inbox}
         latest = max([self.meetings.reached(wait), *arrived.values()])
         ready = max([latest, *(time + self.journey(k, i, wait.round) for k, time in arrived.items())])
         # A partner that was lost is waited for until that is noticed, which is now.
@@ -234,14 +269,14 @@ class World:
         return costs.transit(sender, receiver, self.size) + costs.delay(sender, receiver, number)
 
     def _all_reduce(self, i: int, verb: AllReduce) -> object:
-        self.in_rounds = True
         self.gathering.arrive(i, verb, self.times.clock[i])
         self._gather()
         return PARKED
 
     def _gather(self) -> None:
-        """Serve the reductions to which every active client has given its value."""
-        for round in self.gathering.complete(self.active):
+        """Serve the reductions to which everybody who is thought to be there has given its value."""
+        awaited = self.active + (len(self.network.unnoticed) if self.network else 0)
+        for round in self.gathering.complete(awaited):
             arrivals, mean, by_server = self.gathering.take(round)
             latest = max(*arrivals.values(), self.now if self.network else 0.0)
             cost = self.costs.server if by_server else self.costs.all_reduce
@@ -274,6 +309,8 @@ class World:
         k = verb.neighbour
         if not self.present[k]:  # the call fails when the loss is noticed; there is nothing to average
             self.times.wait(i, max(0.0, self.lost_until[k] - self.times.clock[i]))
+            return self.models[i]
+        if self.cut and not self.linked(i, k):
             return self.models[i]
         self._lock((i, k), i, 2 * self.journey(i, k, self.states[i].c) + self.costs.mix)
         self.models[i] = self.models[k] = 0.5 * (self.models[i] + self.models[k])

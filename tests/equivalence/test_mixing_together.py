@@ -1,0 +1,65 @@
+"""Many mixes as one product give the same bits as one by one, also in whole runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import swiftfl
+from swiftfl.algorithms import Swift, dsgd
+from swiftfl.engines import Virtual, checkpoint, mixing
+from swiftfl.vector import Weights, mix
+from swiftfl.verbs import Mix
+from worlds import quadratic_setup
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), clients=st.integers(1, 12), double=st.booleans(), lost=st.booleans())
+def test_the_product_is_the_mix(seed: int, clients: int, double: bool, lost: bool) -> None:
+    draw = np.random.default_rng(seed)
+    models = [draw.standard_normal(33).astype(np.float64 if double else np.float32) for _ in range(clients)]
+    verbs = []
+    for i in range(clients):
+        others = [k for k in range(clients) if k != i and draw.random() < 0.6]
+        w = draw.dirichlet(np.ones(len(others) + 1)).tolist()
+        inbox = {k: models[k] for k in others if not (lost and draw.random() < 0.3)}
+        verbs.append(Mix(Weights(w[0], dict(zip(others, w[1:], strict=True))), models[i], inbox))
+    for half, verb in zip(mixing.mix_many(verbs), verbs, strict=True):
+        assert half.dtype == verb.x.dtype
+        assert (half == mix(verb.w, verb.x, verb.inbox)).all()
+
+
+@pytest.mark.parametrize("algorithm", [Swift(), dsgd()], ids=lambda algorithm: algorithm.name)
+def test_a_run_is_the_same_with_and_without(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(together: bool, pauses: int = 0) -> Virtual:
+        monkeypatch.setattr(mixing, "MANY_NEIGHBOURS", 2 if together else 10**9)
+        monkeypatch.setattr(mixing, "SMALL_MODEL", 0)
+        monkeypatch.setattr(mixing, "LARGEST_STACK", 7 * 2 * 10)  # several parts
+        make = lambda: Virtual(quadratic_setup(algorithm, swiftfl.ring(70), iterations=1120)[0])  # noqa: E731
+        engine = make()
+        engine.start()
+        for _ in range(pauses):
+            engine.advance(97)
+            saved = checkpoint.save(engine)
+            tree = json.loads(json.dumps(saved.tree))
+            engine = make()
+            checkpoint.restore(engine, checkpoint.Checkpoint(tree, saved.arrays))
+        engine.advance(10**9)
+        return engine
+
+    plain = run(together=False)
+    served: list[int] = []
+    original = Virtual.mix_together
+    monkeypatch.setattr(
+        Virtual, "mix_together", lambda self: (served.append(len(self.mixing)), original(self))[1]
+    )
+    for engine in (run(together=True), run(together=True, pauses=5)):
+        assert engine.iteration == 1120
+        assert all((x == y).all() for x, y in zip(plain.models, engine.models, strict=True))
+        assert engine.times.clock == plain.times.clock
+    assert max(served) == 70
