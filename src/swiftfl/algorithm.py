@@ -3,6 +3,9 @@
 `step` is a generator function from `State` to `State` that yields verbs. It does no I/O, reads no
 clock and holds no lock; the engine owns the loop, the order, the time and the record.
 `Algorithm[WaitFree]` is the type of algorithms that never wait.
+
+An algorithm whose clients need not agree on a round says so with `in_rounds = False`: its clients
+take new weights at their next step. All others take them at a round that nobody has begun yet.
 """
 
 from __future__ import annotations

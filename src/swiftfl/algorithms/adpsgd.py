@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from swiftfl.client import Client, State
 from swiftfl.rules import SGD
@@ -33,6 +34,7 @@ class AdPsgd:
     rule: SGD = SGD()
     seed: int = 0
     name: str = "adpsgd"
+    in_rounds: ClassVar[bool] = False
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         x = yield from Load()

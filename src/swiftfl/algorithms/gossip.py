@@ -40,8 +40,9 @@ class Gossip:
         move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
         x = advance(s.x, move, slope.statistics)
         partner = self.partner(me, round=s.c)
-        if partner in me.neighbours:
-            inbox = yield from Exchange(x, (partner,), round=s.c)
+        partners = (partner,) if partner in me.neighbours else ()
+        inbox = yield from Exchange(x, partners, round=s.c)
+        if partners:
             x = yield from Mix(Weights(0.5, {partner: 0.5}), x, inbox)
         return State(x, s.c + 1, memory)
 

@@ -42,8 +42,8 @@ class Matcha:
         move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
         x = advance(s.x, move, slope.statistics)
         partners = self.partners(me, round=s.c)
+        inbox = yield from Exchange(x, partners, round=s.c)
         if partners:
-            inbox = yield from Exchange(x, partners, round=s.c)
             x = yield from Mix(self.weights(partners), x, inbox)
         return State(x, s.c + 1, memory)
 

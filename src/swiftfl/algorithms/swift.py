@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from swiftfl.client import Client, State
 from swiftfl.rules import SGD
@@ -31,6 +32,7 @@ class Swift:
     communication_set: CommunicationSet = every(0)
     rule: SGD = SGD()
     name: str = "swift"
+    in_rounds: ClassVar[bool] = False
 
     def step(self, me: Client, s: State) -> Generator[WaitFree, object, State]:
         yield from Publish(s.x, me.neighbours, version=s.c)  # line 7

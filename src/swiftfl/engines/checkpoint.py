@@ -132,6 +132,7 @@ def save(world: World) -> Checkpoint:
         "waiting": [[i, list(wait)] for i, wait in meetings.waiting.items()],
         "missing": [[i, sorted(them)] for i, them in meetings.missing.items()],
         "latest": list(meetings.latest.items()),
+        "last": meetings.last,
         "gone": list(meetings.gone.items()),
         "gathering": [
             [
@@ -183,7 +184,7 @@ def _restore_rounds(world: World, tree: Mapping[str, Any], arrays: Mapping[str, 
     ]
     meetings.waiting = {i: Wait(time, round, tuple(them)) for i, (time, round, them) in tree["waiting"]}
     meetings.missing = {i: set(them) for i, them in tree["missing"]}
-    meetings.latest = dict(tree["latest"])
+    meetings.latest, meetings.last = dict(tree["latest"]), tree["last"]
     meetings.gone = dict(tree["gone"])
     world.gathering.rounds = {
         given[0][4]: {

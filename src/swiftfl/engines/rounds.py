@@ -42,6 +42,7 @@ class Meeting:
         self.waiting: dict[int, Wait] = {}
         self.missing: dict[int, set[int]] = {}
         self.latest: dict[int, float] = {}
+        self.last = [0] * n  # the round of each client's last arrival (its offer may be gone by then)
         self.gone: dict[int, float] = {}  # client -> the round from which it takes part (again)
 
     def arrive(self, i: int, verb: Exchange, time: float) -> list[int]:
@@ -49,14 +50,13 @@ class Meeting:
         round = verb.round
         self.offers[i] = {r: offer for r, offer in self.offers[i].items() if offer.readers}
         readers = {k for k in verb.neighbours if self.takes_part(k, round)}
+        self.last[i] = round
         self.offers[i][round] = Offer(time, verb.x, readers)
         self.waiting[i] = Wait(time, round, tuple(verb.neighbours))
         # Whoever is not counted in this round yet finds nobody to wait for: the others may be past it.
         everyone = self.everyone and self.takes_part(i, round)
         needed = range(len(self.offers)) if everyone else verb.neighbours
-        self.missing[i] = {
-            k for k in needed if k != i and round not in self.offers[k] and self.takes_part(k, round)
-        }
+        self.missing[i] = {k for k in needed if k != i and self.last[k] < round and self.takes_part(k, round)}
         if everyone:
             self.latest = {round: max(time, self.latest.get(round, time))}
             return self._without(i, round, list(self.waiting))
@@ -109,6 +109,7 @@ class Meeting:
     def forget(self, i: int) -> None:
         """Client i was lost in mid-exchange: what it offered and waited for is void."""
         self.offers[i].clear()
+        self.last[i] = 0
         self.waiting.pop(i, None)
         self.missing.pop(i, None)
 
