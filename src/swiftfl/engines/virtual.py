@@ -97,7 +97,7 @@ class Virtual(World):
             return True
         if self.active == 0:
             return not any(change.kind in ("return", "join") for change in self.changes.values())
-        return not self.heap
+        return not (self.heap or self.mixing or self.mixed)
 
     # --- changes -------------------------------------------------------------------------------
 
