@@ -1,7 +1,7 @@
 """How much faster a group's gradients are together than one by one, per model and group size.
 
 Both ways are timed alternately in this run, on the same clients; the ratio is of the medians. The last
-column is what `batching="auto"` chose for itself.
+column is what `batching="measure"` chose for itself.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
     print(f"{'model':<17}{'group':>6}{'loop':>11}{'batched':>11}{'ratio':>8}  {'form':<9}auto takes")
     for title, data, factory, groups in cases():
         for group in groups:
-            off, on, auto = (ModuleWorkload(factory, data, batching=b) for b in ("off", "on", "auto"))
+            off, on, auto = (ModuleWorkload(factory, data, batching=b) for b in ("off", "on", "measure"))
             xs, batches = clients(data, off.initial(0), group, arguments.batch_size)
             for workload in (off, on, auto):
                 workload.gradients(xs, batches)

@@ -54,6 +54,8 @@ def bare_loop(parts: Parts, model: str) -> Callable[[int], None]:
 
     module = named(model, parts.data.shape, parts.data.classes or 1)()
     inputs, labels = parts.data.train_inputs.float(), parts.data.train_labels
+    if inputs.ndim == 4:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
     n = parts.topology.n
     clients = [[p.detach().clone() for p in module.parameters()] for _ in range(n)]
     memories = [[torch.zeros_like(p) for p in ps] for ps in clients]
@@ -150,7 +152,9 @@ def main() -> None:
         steps = {n: overhead(parameters, n, options.budget) for n in (100, *sizes[2:])}
         told = "   ".join(f"n={n}: {us:.1f} us" for n, us in steps.items())
         ratio = steps[max(steps)] / steps[min(steps)]
-        print(f"engine alone, {parameters} parameters: {told}   largest n / smallest n: {ratio:.2f}", flush=True)
+        print(
+            f"engine alone, {parameters} parameters: {told}   largest n / smallest n: {ratio:.2f}", flush=True
+        )
     if not options.quick:
         command = [sys.executable, __file__, "--memory", "10000"]
         peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -10,6 +10,7 @@ from swiftfl.experiment.config import (
     Config,
     DataConfig,
     EngineConfig,
+    EvaluationConfig,
     ModelConfig,
     StepSizeConfig,
 )
@@ -32,6 +33,7 @@ def fashion() -> Config:
         model=ModelConfig(name="cnn"),
         algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.05), momentum=0.9, weight_decay=1e-4),
         engine=EngineConfig(epochs=5),
+        evaluation=EvaluationConfig(clients=4),
     )
 
 
@@ -42,6 +44,7 @@ def cifar10() -> Config:
         model=ModelConfig(name="cnn"),
         algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.05), momentum=0.9, weight_decay=1e-4),
         engine=EngineConfig(epochs=10),
+        evaluation=EvaluationConfig(clients=4),
     )
 
 

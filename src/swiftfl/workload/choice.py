@@ -1,4 +1,8 @@
-"""Loop or batch: chosen by measuring, per group size, and remembered so that a run can say what it did."""
+"""Loop or batch: by a fixed rule, by measuring per group size, or as told; remembered, so that a run can say.
+
+The two differ in the last bits, so that the same seed gives the same run only if the choice is the
+same, too. The default is therefore a rule that asks no clock.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,23 @@ from swiftfl.errors import UserError
 Way: TypeAlias = Literal["loop", "batched"]
 _WAYS: tuple[Way, Way] = ("loop", "batched")
 _ROUNDS = 3
+_LARGE_GROUP = 16  # of small models: vmap was 3 to 5 times as fast from here on (benchmarks/gradients.py)
 
 
 class Choice:
     """Which way a group of n gradients goes.
 
-    `batching` is "auto" (measure each power of two once), "on", "off", or the `groups` of an earlier
-    run's choices, which repeats its run exactly. `bar` is the speed-up from which batching is taken:
+    `batching` is "auto" (batch if the form wins on nearly every model, `bar` below 1, or the group is large),
+    "measure" (each power of two once), "on", "off", or the `groups` of an earlier run's choices, which
+    repeats its run exactly. `bar` is the speed-up from which batching is taken:
     above 1 for a way that ties with the loop on some models, below 1 for one that wins nearly always,
     so that noise in the clock seldom decides.
     """
 
     def __init__(self, batching: str | Mapping[str, Way], bar: float) -> None:
         given = isinstance(batching, Mapping)
-        if not given and batching not in ("auto", "on", "off"):
-            raise UserError(f"batching must be auto, on, off or recorded choices, not {batching!r}")
+        if not given and batching not in ("auto", "measure", "on", "off"):
+            raise UserError(f"batching must be auto, measure, on, off or recorded choices, not {batching!r}")
         if isinstance(batching, Mapping) and any(way not in _WAYS for way in batching.values()):
             raise UserError(f"recorded choices must be 'loop' or 'batched', not {dict(batching)}")
         self.batching = batching
@@ -39,6 +45,8 @@ class Choice:
             return "batched"
         if self.batching == "off":
             return "loop"
+        if self.batching == "auto":
+            return "batched" if self._bar < 1 or n >= _LARGE_GROUP else "loop"
         if isinstance(self.batching, Mapping):
             return self.batching.get(str(_size(n)), "loop")
         return self._ways.get(_size(n))

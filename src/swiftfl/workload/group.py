@@ -110,7 +110,7 @@ class Group:
         if self._single.draws(batches[0]):
             return "it draws random numbers by itself, which are keyed one client at a time"
         large = self._form.too_large(batches[0])
-        if large is not None and self._choice.batching == "auto":
+        if large is not None and self._choice.batching in ("auto", "measure"):
             return large
         few = slice(0, min(len(xs), _TRIAL))
         alone = self._loop(xs[few], batches[few])
@@ -134,6 +134,8 @@ class Group:
     def _scores(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
         """(models, 2): summed loss and right answers on these samples."""
         way = self._evaluation.known(len(xs))
+        if self._evaluation.batching == "auto" and not self._form.bounded:
+            way = "loop"  # hundreds of samples of a model of unknown size: only by measuring
         if way is None and len(xs) > 1 and self._may_evaluate_together():
             way = self._measure_scores(xs, inputs, labels)
         if way == "batched" and self._reason is None:

@@ -95,7 +95,7 @@ class ModuleWorkload:
         self._load(x)
         self._masks.start(batch)
         inputs, labels = self._samples.train((batch,))
-        loss = self._forward(inputs, labels, batch)
+        loss = self._forward(as_convolutions_like(inputs), labels, batch)
         grads = torch.autograd.grad(loss, self._tensors, allow_unused=True, materialize_grads=True)
         flat = torch.cat([grad.reshape(-1) for grad in grads]).cpu()
         if not self.buffers:
@@ -142,7 +142,7 @@ class ModuleWorkload:
     def outputs(self, x: Vector, inputs: Tensor) -> Tensor:
         """What the model says to these inputs."""
         self._flat.copy_(torch.from_numpy(x))
-        out: Tensor = self._module(inputs)
+        out: Tensor = self._module(as_convolutions_like(inputs))
         return out
 
     @property
@@ -195,3 +195,8 @@ class ModuleWorkload:
             where = f"client {batch.client}'s batch of {len(labels)} at step {batch.counter}"
             first = str(error).strip().splitlines()[0]
             raise UserError(f"{self.name} fails on {where}: {first}") from error
+
+
+def as_convolutions_like(inputs: Tensor) -> Tensor:
+    """Images with their channels last in memory: a processor's convolutions take a third less time."""
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs

@@ -175,8 +175,25 @@ def test_off_is_the_loop_bit_for_bit():
     assert workload.gradients([], []) == []
 
 
-def test_auto_measures_each_group_size_once_and_can_be_repeated():
-    workload = ModuleWorkload(model("logistic", (64,), 10), DIGITS)
+def test_auto_asks_no_clock():
+    """The same seed gives the same run: which way a group goes depends on the model and its size only."""
+    by_hand = ModuleWorkload(model("mlp", (64,), 10), DIGITS)
+    xs, batches = clients(by_hand, 20)
+    for count in (1, 3, 20):
+        together = by_hand._form().gradients(xs[:count], batches[:count])
+        slopes = by_hand.gradients(xs[:count], batches[:count])
+        assert all((a.g == b.g).all() for a, b in zip(slopes, together, strict=True))
+    assert by_hand.choices()["speedups"] == {}
+    assert [Choice("auto", bar=1.15).known(n) for n in (1, 15, 16, 400)] == [
+        "loop",
+        "loop",
+        "batched",
+        "batched",
+    ]
+
+
+def test_measuring_is_once_per_group_size_and_can_be_repeated():
+    workload = ModuleWorkload(model("logistic", (64,), 10), DIGITS, batching="measure")
     xs, batches = clients(workload, 40)
     workload.gradients(xs, batches)
     workload.gradients(xs[:5], batches[:5])
@@ -235,7 +252,7 @@ def test_hidden_state_is_refused():
 
 def test_large_models_are_not_even_measured():
     data = synthetic(64, (3, 32, 32), 10)
-    workload = ModuleWorkload(model("thin_resnet18", data.shape, 10), data)
+    workload = ModuleWorkload(model("thin_resnet18", data.shape, 10), data, batching="measure")
     x, batch = workload.initial(0), Batches(np.arange(32), 16, 0, 0)(1)
     assert len(workload.evaluate([x, x])) == 2
     assert len(workload.gradients([x], [batch])) == 1
@@ -244,7 +261,7 @@ def test_large_models_are_not_even_measured():
 
 
 def test_evaluation_is_measured_once_per_size():
-    workload = ModuleWorkload(model("logistic", (64,), 10), DIGITS)
+    workload = ModuleWorkload(model("logistic", (64,), 10), DIGITS, batching="measure")
     xs, _ = clients(workload, 100)
     workload.evaluate(xs)
     seen = dict(workload._group._evaluation.speedups)
@@ -254,7 +271,7 @@ def test_evaluation_is_measured_once_per_size():
 
 
 def test_choice_prefers_the_safe_side_of_its_bar():
-    choice = Choice("auto", bar=1.15)
+    choice = Choice("measure", bar=1.15)
     assert choice.known(100) is None
     assert choice.settle(100, 1.1) == "loop"
     assert choice.settle(16, 1.2) == "batched"
