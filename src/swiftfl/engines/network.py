@@ -31,6 +31,7 @@ from swiftfl.vector import Weights
 Kind = Literal["crash", "return", "leave", "join", "sleep", "edge_down", "edge_up", "notice", "renew"]
 OF_A_CLIENT = ("crash", "return", "leave", "join", "sleep")
 OF_AN_EDGE = ("edge_down", "edge_up")
+CHANGES = (*OF_A_CLIENT, *OF_AN_EDGE, "notice", "renew")
 
 
 @dataclass(frozen=True)

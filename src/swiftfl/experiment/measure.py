@@ -86,7 +86,16 @@ def summarise(world: World, last: Measurement) -> dict[str, Any]:
         "parameters": world.setup.workload.parameters,
         "models_in_memory": last.models_in_memory,
         "largest_delay": world.largest_delay,
+        **_changes(world),
     }
+
+
+def _changes(world: World) -> dict[str, Any]:
+    """Of a network that changes: who is not there at the end, and how often weights were renewed."""
+    if world.network is None:
+        return {}
+    lost = [i for i in range(world.n) if not world.present[i]]
+    return {"lost": lost, "renewals": world.network.renewals}
 
 
 def models_in_memory(world: World) -> int:

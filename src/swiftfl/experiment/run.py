@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from swiftfl.engines import checkpoint
+from swiftfl.engines.network import CHANGES
 from swiftfl.engines.sampled import Sampled
 from swiftfl.engines.virtual import Virtual
 from swiftfl.errors import UserError
@@ -84,12 +85,24 @@ def resume(path: Path, progress: Progress = silent, checkpoint_every: float | No
         checkpoint.restore(engine, checkpoint.Checkpoint(*saved))
         rows = [r for r in folder.read_rows("metrics.jsonl") if r["iteration"] <= engine.iteration]
     folder.rewrite_rows("metrics.jsonl", rows)
-    folder.rewrite_rows("events.jsonl", folder.read_rows("events.jsonl"))
+    folder.rewrite_rows("events.jsonl", _events_until(engine, folder.read_rows("events.jsonl")))
     folder.append("events.jsonl", {"event": "resume", "iteration": engine.iteration, "time": engine.now})
     recorder = _Recorder(folder, rows)
     if not rows:
         recorder.add(measure(engine, config.evaluation.clients))
     return _go_on(config, parts, engine, recorder, progress, checkpoint_every)
+
+
+def _events_until(engine: Virtual | Sampled, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the changes of the network that come after the checkpoint: they will happen again."""
+    left = engine.logged if isinstance(engine, Virtual) else 0
+    kept = []
+    for event in rows:
+        if event["event"] in CHANGES:
+            left -= 1
+        if event["event"] not in CHANGES or left >= 0:
+            kept.append(event)
+    return kept
 
 
 class _Recorder:
@@ -105,6 +118,12 @@ class _Recorder:
         self.curve.append(row(measurement))
         if self.folder is not None:
             self.folder.append("metrics.jsonl", self.curve[-1])
+
+    def network(self, engine: Virtual | Sampled) -> None:
+        """Record what happened to the network since the last time."""
+        if self.folder is not None and isinstance(engine, Virtual):
+            for change in engine.take_log():
+                self.folder.append("events.jsonl", change)
 
     def event(self, name: str, engine: Virtual | Sampled, **more: object) -> None:
         if self.folder is not None:
@@ -126,6 +145,7 @@ def _go_on(
     with _interruptions_wait() as interrupted:
         while not engine.over:
             _advance(engine, every - engine.iteration % every, interrupted)
+            recorder.network(engine)
             if interrupted() and engine.iteration % every and not engine.over:
                 _stop(engine, recorder)
             recorder.add(measure(engine, config.evaluation.clients))
@@ -187,7 +207,8 @@ def _finish(config: Config, engine: Virtual | Sampled, recorder: _Recorder) -> R
     last = recorder.last or measure(engine, config.evaluation.clients)
     summary = summarise(engine, last)
     if recorder.folder is not None:
-        recorder.folder.write_models(engine.models, consensus(engine.models))
+        there = [engine.models[i] for i in engine.members()] or engine.models
+        recorder.folder.write_models(engine.models, consensus(there))
         recorder.folder.write_json("summary.json", summary)
         recorder.event("end", engine)
         recorder.folder.remove_checkpoint()
