@@ -16,11 +16,11 @@ from swiftfl.vector import Statistics, Vector
 T = TypeVar("T")
 
 
-class Lost(Exception):
+class Lost(Exception):  # noqa: N818 - it is news, not an error
     """The neighbour that was waited for is gone."""
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818
     """The run was asked to stop while this client waited."""
 
 

@@ -1,0 +1,274 @@
+"""Clients on one machine: models in shared memory, one copy to publish, none to read.
+
+The parent makes the memory before it starts its clients; each client connects *after* its process
+was forked (or spawned: a plan can be pickled while its maker lives). There is no server, no thread
+and no named object: whatever happens to a process, the kernel frees its locks, and the memory goes
+with the last process that uses it.
+
+    plan = SharedMemory.create(neighbours, x0.size, x0.dtype, x0)   # in the parent
+    wire = plan.connect(i)                           # in client i's process
+    plan.mark_gone(i); plan.rejoin(i, round); plan.stop()     # the parent, as supervisor
+    plan.observe().read(i, use)                      # the parent, to evaluate
+
+One connection serves one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from swiftfl.errors import UserError
+from swiftfl.transports.base import Lost
+from swiftfl.transports.shm import layout as at
+from swiftfl.transports.shm.board import Board
+from swiftfl.transports.shm.cells import Cells
+from swiftfl.transports.shm.file import ByteLock, SharedFile, create_file
+from swiftfl.transports.shm.layout import Layout
+from swiftfl.transports.shm.reduce import Reduction
+from swiftfl.transports.shm.rounds import Finished, Rounds
+from swiftfl.transports.shm.slots import Slots
+from swiftfl.vector import Statistics, Vector
+
+T = TypeVar("T")
+LAST_WORDS = 1000
+"""How often a client tries to publish its last model, a millisecond apart."""
+
+
+@dataclass
+class SharedMemory:
+    """The plan of a run's shared memory: what a process needs in order to connect."""
+
+    layout: Layout
+    dtype: str
+    creator: int
+    fd: int
+    identity: tuple[int, int]
+    prefault: bool
+
+    @classmethod
+    def create(
+        cls,
+        neighbours: Sequence[Sequence[int]],
+        size: int,
+        dtype: npt.DTypeLike,
+        x0: Vector,
+        prefault: bool = True,
+    ) -> SharedMemory:
+        """Memory for these clients; `neighbours[i]` are all that client i may ever have.
+
+        `prefault` fills the slots of `publish` with memory now; synchronous runs, which seldom
+        publish, can do without.
+        """
+        kind = np.dtype(dtype)
+        if kind not in (np.float32, np.float64) or x0.shape != (size,):
+            raise UserError(f"a model of {size} {kind} cannot start from an array of shape {x0.shape}")
+        layout = Layout(tuple(tuple(those) for those in neighbours), size, kind.itemsize)
+        slots = [(layout.slots_at(i), layout.slots(i) * layout.stride) for i in range(layout.n)]
+        parts = [(0, layout.board_bytes + layout.stride), *(slots if prefault else [])]
+        fd = create_file(layout.total_bytes, parts)
+        os.pwrite(fd, np.ascontiguousarray(x0, kind).data, layout.x0)
+        found = os.fstat(fd)
+        return cls(layout, kind.str, os.getpid(), fd, (found.st_dev, found.st_ino), prefault)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SharedMemory, (self.layout, self.dtype, self.creator, self.fd, self.identity, self.prefault)
+
+    def connect(self, i: int) -> SharedMemoryTransport:
+        """Client i's end, in the process that calls; again, after the client has died and restarts."""
+        return SharedMemoryTransport(self, i)
+
+    def observe(self) -> Observer:
+        """An end that can read everybody's newest model; the slots are counted for one of these."""
+        return Observer(self)
+
+    # --- for the supervisor ----------------------------------------------------------------------
+
+    @cached_property
+    def _own(self) -> Observer:
+        return Observer(self)
+
+    @property
+    def board(self) -> Board:
+        """Everybody's words: `board.get(i, layout.STEPS)` and the like."""
+        return self._own.board
+
+    def mark_gone(self, i: int) -> None:
+        """Client i has ended without finishing; call it after the process is dead. Wakes who waits."""
+        self.board.put(i, at.GONE, 1)
+        self.board.wake_waiters_for(i)
+
+    def rejoin(self, i: int, from_round: int = 0) -> None:
+        """Client i is started again; it takes part in rounds from this one (that nobody has reached)."""
+        self.board.put(i, at.FROM_ROUND, from_round)
+        self.board.put(i, at.FINISHED, 0)
+        self.board.fence()
+        self.board.put(i, at.GONE, 0)
+
+    def stop(self) -> None:
+        """Every call that has to wait raises Stopped from now on."""
+        self.board.stop()
+
+    def close(self) -> None:
+        """The parent needs it no more. Clients that are connected keep it until they end."""
+        own = self.__dict__.pop("_own", None)
+        if own is not None:
+            own.close()
+        if self.fd >= 0 and os.getpid() == self.creator:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Observer:
+    """One process's view of the shared memory: everybody's words, newest models and cells."""
+
+    def __init__(self, plan: SharedMemory) -> None:
+        self.layout = plan.layout
+        self.dtype = plan.dtype
+        self.file = SharedFile(plan.creator, plan.fd, plan.identity)
+        self.board = Board(self.layout, self.file.map(0, self.layout.board_bytes, writable=True))
+        self.x0 = self._vectors(self.layout.x0, 1, populate=True)[0]
+        self.slots: dict[int, Slots] = {}
+
+    def _vectors(self, at: int, count: int, writable: bool = False, populate: bool = False) -> list[Vector]:
+        layout = self.layout
+        return self.file.vectors(at, count, layout.stride, layout.size, self.dtype, writable, populate)
+
+    def _slots_of(self, k: int, populate: bool = False, writable: bool = False) -> Slots:
+        if k not in self.slots:
+            first, count, stride = self.layout.slots_at(k), self.layout.slots(k), self.layout.stride
+            places = [self.x0, *self._vectors(first, count, writable, populate)]
+            starts = [self.layout.x0, *range(first, first + count * stride, stride)]
+            self.slots[k] = Slots(k, places, [ByteLock(self.file.fd, start) for start in starts], self.board)
+        return self.slots[k]
+
+    def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
+        """Call `use(model, version)` on a client's newest model, in place."""
+        return self._slots_of(neighbour).read(use)
+
+    def cell(self, k: int) -> Vector:
+        """A copy of client k's cell."""
+        return self.cells.copy(k)
+
+    @cached_property
+    def cells(self) -> Cells:
+        return self._cells(-1, writable=False)
+
+    def _cells(self, i: int, writable: bool) -> Cells:
+        layout = self.layout
+        cells = lru_cache(None)(lambda k: self._vectors(layout.cells_at(k), 2, writable))
+        lock = lru_cache(None)(lambda k: ByteLock(self.file.fd, layout.cells_at(k)))
+        return Cells(i, self.board, self.x0, cells, lock)
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self.file.fd < 0:
+            return
+        self.board.close()
+        self.__dict__.pop("cells", None)
+        self.slots.clear()
+        del self.x0
+        self.file.close()
+
+
+class SharedMemoryTransport(Observer):
+    """Client i's end (see `swiftfl.transports.base.Transport` for what each call promises)."""
+
+    def __init__(self, plan: SharedMemory, i: int) -> None:
+        super().__init__(plan)
+        self.i = i
+        self.neighbours = self.layout.neighbours[i]
+        self.own = self._slots_of(i, plan.prefault, writable=True)
+        for k in self.neighbours:
+            self._slots_of(k, plan.prefault)
+        self.version = 0
+        self.board.put(i, at.PID, os.getpid())
+        self.board.put(i, at.INCARNATION, self.board.get(i, at.INCARNATION) + 1)
+        self.beat(self.board.get(i, at.STEPS))
+
+    # --- wait-free ---
+
+    def publish(self, x: Vector, version: int) -> None:
+        self._try_to_publish(x, version)
+
+    def _try_to_publish(self, x: Vector, version: int) -> bool:
+        if x.size != self.layout.size or version < self.version:
+            raise ValueError(f"cannot publish {x.size} numbers as version {version} after {self.version}")
+        self.version = version
+        return self.own.write(x, version)
+
+    def lost(self) -> frozenset[int]:
+        return frozenset(k for k in self.neighbours if self.board.get(k, at.GONE))
+
+    def beat(self, steps: int) -> None:
+        """Tell the supervisor and the neighbours how far this client is, and that it lives."""
+        self.board.put(self.i, at.STEPS, steps)
+        self.board.put(self.i, at.HEARTBEAT, time.monotonic_ns())
+
+    def finish(self, x: Vector, version: int) -> None:
+        """This client has done its steps: its last model stays readable, nobody waits for it."""
+        for _ in range(LAST_WORDS):
+            if self._try_to_publish(x, version):
+                break
+            time.sleep(0.001)
+        self.board.set(self.board.layout.word(self.i, at.FINISHED), 1)
+        self.board.wake_waiters_for(self.i)
+
+    @property
+    def stopping(self) -> bool:
+        return self.board.stopping
+
+    # --- waiting ---
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        offers = lru_cache(None)(lambda k: self._vectors(self.layout.offers_at(k), 2, writable=k == self.i))
+        return Rounds(self.i, self.board, offers)
+
+    def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
+        self.rounds.offer(x, round, to)
+
+    def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
+        try:
+            return self.rounds.collect(neighbour, round, use)
+        except Finished:
+            last = self.read(neighbour, lambda x, version: [use(x)])
+        if last is None:
+            raise Lost(neighbour)
+        return last[0]
+
+    @cached_property
+    def reduction(self) -> Reduction:
+        given = lru_cache(None)(lambda k: self._vectors(self.layout.given_at(k), 2, writable=k == self.i))
+        return Reduction(self.i, self.board, given, self._vectors(self.layout.sum_at, 1, writable=True)[0])
+
+    def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
+        return self.reduction.mean(value, weight, round)
+
+    @cached_property
+    def cells(self) -> Cells:
+        return self._cells(self.i, writable=True)
+
+    def load(self) -> Vector:
+        return self.cells.copy(self.i)
+
+    def average_with(self, neighbour: int) -> Vector:
+        return self.cells.average(neighbour)
+
+    def add(self, move: Vector, statistics: Statistics | None) -> Vector:
+        return self.cells.add(move, statistics)
+
+    def close(self) -> None:
+        if self.file.fd < 0:
+            return
+        del self.own
+        for name in ("rounds", "reduction"):
+            self.__dict__.pop(name, None)
+        super().close()

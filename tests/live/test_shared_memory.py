@@ -1,0 +1,188 @@
+"""The shared-memory transport under real processes, signals and deaths."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from swiftfl.errors import UserError
+from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
+
+FORK = mp.get_context("fork")
+LONG = 60.0
+PAIR = [(1,), (0,)]
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LONG
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def plan_of(neighbours: list[tuple[int, ...]], size: int = 1000) -> SharedMemory:
+    return SharedMemory.create(neighbours, size, np.float32, np.zeros(size, np.float32))
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., BaseProcess]]:
+    """Starts processes, and ends those that are still there."""
+    started: list[BaseProcess] = []
+
+    def begin(task: Callable[..., None], *arguments: object) -> BaseProcess:
+        process = FORK.Process(target=task, args=arguments, daemon=True)
+        process.start()
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.is_alive():
+            process.kill()
+        process.join(LONG)
+
+
+def newest(wire: SharedMemoryTransport, k: int) -> tuple[float, int]:
+    seen = wire.read(k, lambda x, version: (float(x[0]), version))
+    assert seen is not None
+    return seen
+
+
+def test_x0_is_there_from_the_start_and_the_newest_wins() -> None:
+    plan = SharedMemory.create(PAIR, 3, np.float64, np.array([1.0, 2.0, 3.0]))
+    a, b = plan.connect(0), plan.connect(1)
+    assert newest(b, 0) == (1.0, 0)
+    for version in range(1, 20):
+        a.publish(np.full(3, 10.0 * version), version)
+    assert newest(b, 0) == (190.0, 19)
+    assert newest(a, 1) == (1.0, 0)
+    assert plan.observe().read(0, lambda x, version: version) == 19
+
+
+def write_for_ever(plan: SharedMemory, size: int) -> None:
+    wire = plan.connect(0)
+    version = 0
+    while True:
+        version += 1
+        wire.publish(np.full(size, version, np.float32), version)
+
+
+def test_no_read_is_torn(start: Callable[..., BaseProcess]) -> None:
+    size = 250_000
+    plan = plan_of(PAIR, size)
+    wire = plan.connect(1)
+    start(write_for_ever, plan, size)
+    until(lambda: newest(wire, 0)[1] > 0)
+    last = reads = 0
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        seen = wire.read(0, lambda x, version: (float(x.min()), float(x.max()), version))
+        assert seen is not None
+        low, high, version = seen
+        assert low == high == version >= last
+        last = version
+        reads += 1
+    assert reads > 20
+    assert last > 20
+
+
+def test_a_view_cannot_be_written() -> None:
+    wire = plan_of(PAIR).connect(1)
+    with pytest.raises(ValueError, match="read-only"):
+        wire.read(0, lambda x, version: x.fill(1))
+
+
+def test_a_stopped_reader_delays_nobody(start: Callable[..., BaseProcess], tmp_path: Path) -> None:
+    def read_and_hang() -> None:
+        plan.connect(1).read(0, lambda x, version: ((tmp_path / "in").touch(), time.sleep(LONG)))
+
+    plan = plan_of(PAIR)
+    wire = plan.connect(0)
+    wire.publish(np.ones(1000, np.float32), 1)
+    reader = start(read_and_hang)
+    until((tmp_path / "in").exists)
+    os.kill(reader.pid or 0, signal.SIGSTOP)
+    for version in range(2, 200):
+        wire.publish(np.full(1000, version, np.float32), version)
+    assert wire.own.refused == 0
+    assert plan.observe().read(0, lambda x, version: (float(x[0]), version)) == (199.0, 199)
+
+
+def test_the_dead_keep_no_lock(start: Callable[..., BaseProcess], tmp_path: Path) -> None:
+    """Readers killed in mid-read, many more than there are slots."""
+
+    def read_and_hang(k: int) -> None:
+        plan.connect(1).read(0, lambda x, version: ((tmp_path / str(k)).touch(), time.sleep(LONG)))
+
+    plan = plan_of(PAIR)
+    wire = plan.connect(0)
+    for k in range(8):
+        reader = start(read_and_hang, k)
+        until((tmp_path / str(k)).exists)
+        reader.kill()
+        reader.join(LONG)
+        wire.publish(np.ones(1000, np.float32), k + 1)
+    assert wire.own.refused == 0
+
+
+def test_a_plan_can_be_sent_to_a_process_that_was_not_forked(tmp_path: Path) -> None:
+    plan = plan_of(PAIR)
+    process = mp.get_context("spawn").Process(target=publish_once, args=(plan,))
+    process.start()
+    process.join(LONG)
+    assert process.exitcode == 0
+    assert newest(plan.connect(1), 0) == (7.0, 7)
+    assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+def publish_once(plan: SharedMemory) -> None:
+    plan.connect(0).publish(np.full(1000, 7, np.float32), 7)
+
+
+def test_closing_gives_every_descriptor_back() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    plan = plan_of(PAIR)
+    wire, other, observer = plan.connect(0), plan.connect(1), plan.observe()
+    wire.publish(np.ones(1000, np.float32), 1)
+    newest(other, 0)
+    observer.cell(1)
+    assert plan.board.get(0, 1) == 0
+    for end in (wire, other, observer, plan):
+        end.close()
+        end.close()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert "swiftfl" not in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "size", "dtype", "complaint"),
+    [
+        ([(1,), ()], 10, np.float32, "neighbour"),
+        ([(0,)], 10, np.float32, "neighbour"),
+        ([(1, 1), (0, 0)], 10, np.float32, "twice"),
+        (PAIR, 11, np.float32, "shape"),
+        (PAIR, 10, np.int64, "int64"),
+        ([], 10, np.float32, "0 clients"),
+    ],
+)
+def test_nonsense_is_refused(
+    neighbours: list[tuple[int, ...]], size: int, dtype: type, complaint: str
+) -> None:
+    with pytest.raises(UserError, match=complaint):
+        SharedMemory.create(neighbours, size, dtype, np.zeros(10, np.float32))
+
+
+def test_more_memory_than_there_is_is_refused() -> None:
+    size = 2**36
+    endless = np.broadcast_to(np.float32(0), (size,))
+    with pytest.raises(UserError, match="GiB"):
+        SharedMemory.create(PAIR, size, np.float32, endless)
