@@ -20,12 +20,19 @@ class Lost(Exception):  # noqa: N818 - it is news, not an error
     """The neighbour that was waited for is gone."""
 
 
+class Finished(Lost):
+    """The neighbour has done all its rounds; its last model is what `read` gives."""
+
+
 class Stopped(Exception):  # noqa: N818
     """The run was asked to stop while this client waited."""
 
 
 class Transport(Protocol):
     """One client's end of a transport."""
+
+    waited: float
+    """Seconds that waiting calls have slept so far."""
 
     # --- wait-free ---
 
@@ -41,6 +48,16 @@ class Transport(Protocol):
     def lost(self) -> frozenset[int]:
         """The neighbours that are known to be gone."""
 
+    def finish(self, x: Vector, version: int) -> None:
+        """This client has done its steps: its last model stays readable, nobody waits for it."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds that this end has been blocked on others, in all."""
+
+    def finish(self) -> None:
+        """Nobody is to wait for this client any more; its last published model stays readable."""
+
     # --- waiting: synchronous rounds ---
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
@@ -48,7 +65,8 @@ class Transport(Protocol):
         offer that this one replaces."""
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
-        """Wait for the neighbour's model of this round and use it in place; raises Lost or Stopped."""
+        """Wait for the neighbour's model of this round and use it in place; raises Lost,
+        Finished (it will make none of this round, but has a last one) or Stopped."""
 
     def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
         """The weighted mean over the living clients; waits for all of them."""
@@ -63,6 +81,22 @@ class Transport(Protocol):
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:
         """Advance the cell by a move, atomically; a copy of it."""
+
+    def close(self) -> None:
+        """Release everything; nothing stays behind."""
+
+
+class Plan(Protocol):
+    """What the clients of a run share of a transport, made before they start; the supervisor's view."""
+
+    def connect(self, i: int) -> Transport:
+        """Client i's end; called in its own process (or thread), and again if it is restarted."""
+
+    def mark_gone(self, i: int) -> None:
+        """Client i is dead and has not finished: whoever waits for it is told."""
+
+    def stop(self) -> None:
+        """Every call that has to wait raises Stopped from now on."""
 
     def close(self) -> None:
         """Release everything; nothing stays behind."""

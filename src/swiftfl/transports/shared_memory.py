@@ -26,20 +26,17 @@ import numpy as np
 import numpy.typing as npt
 
 from swiftfl.errors import UserError
-from swiftfl.transports.base import Lost
 from swiftfl.transports.shm import layout as at
 from swiftfl.transports.shm.board import Board
 from swiftfl.transports.shm.cells import Cells
 from swiftfl.transports.shm.file import ByteLock, SharedFile, create_file
 from swiftfl.transports.shm.layout import Layout
 from swiftfl.transports.shm.reduce import Reduction
-from swiftfl.transports.shm.rounds import Finished, Rounds
+from swiftfl.transports.shm.rounds import Rounds
 from swiftfl.transports.shm.slots import Slots
 from swiftfl.vector import Statistics, Vector
 
 T = TypeVar("T")
-LAST_WORDS = 1000
-"""How often a client tries to publish its last model, a millisecond apart."""
 
 
 @dataclass
@@ -196,13 +193,10 @@ class SharedMemoryTransport(Observer):
     # --- wait-free ---
 
     def publish(self, x: Vector, version: int) -> None:
-        self._try_to_publish(x, version)
-
-    def _try_to_publish(self, x: Vector, version: int) -> bool:
         if x.size != self.layout.size or version < self.version:
             raise ValueError(f"cannot publish {x.size} numbers as version {version} after {self.version}")
         self.version = version
-        return self.own.write(x, version)
+        self.own.write(x, version)
 
     def lost(self) -> frozenset[int]:
         return frozenset(k for k in self.neighbours if self.board.get(k, at.GONE))
@@ -212,14 +206,17 @@ class SharedMemoryTransport(Observer):
         self.board.put(self.i, at.STEPS, steps)
         self.board.put(self.i, at.HEARTBEAT, time.monotonic_ns())
 
-    def finish(self, x: Vector, version: int) -> None:
-        """This client has done its steps: its last model stays readable, nobody waits for it."""
-        for _ in range(LAST_WORDS):
-            if self._try_to_publish(x, version):
-                break
-            time.sleep(0.001)
-        self.board.set(self.board.layout.word(self.i, at.FINISHED), 1)
+    def finish(self) -> None:
+        self.board.set(self.layout.word(self.i, at.FINISHED), 1)
         self.board.wake_waiters_for(self.i)
+
+    @property
+    def waited(self) -> float:
+        return self.board.waited
+
+    @property
+    def waited(self) -> float:
+        return self.board.waited
 
     @property
     def stopping(self) -> bool:
@@ -236,13 +233,7 @@ class SharedMemoryTransport(Observer):
         self.rounds.offer(x, round, to)
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
-        try:
-            return self.rounds.collect(neighbour, round, use)
-        except Finished:
-            last = self.read(neighbour, lambda x, version: [use(x)])
-        if last is None:
-            raise Lost(neighbour)
-        return last[0]
+        return self.rounds.collect(neighbour, round, use)
 
     @cached_property
     def reduction(self) -> Reduction:

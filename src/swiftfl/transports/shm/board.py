@@ -37,6 +37,8 @@ class Board:
         self._anchor: ctypes.c_char | None = ctypes.c_char.from_buffer(mapped)
         self._base = ctypes.addressof(self._anchor)
         self._lock = threading.Lock()
+        self.waited = 0.0  # seconds asleep, in all
+        self.waited = 0.0
         self._call = FUTEX_CALLS.get(platform.machine())
         self._libc = ctypes.CDLL(None)
         self._libc.syscall.argtypes = (
@@ -63,12 +65,19 @@ class Board:
         """Sleep while the word is as it was seen, until it is woken, at most some time; then look again."""
         if self.words[at.STOP]:
             raise Stopped
+        began = time.perf_counter()
+        self._sleep(word, seen, seconds)
+        self.waited += time.perf_counter() - began
+
+    def _sleep(self, word: int, seen: int, seconds: float) -> None:
+        began = time.perf_counter()
         if self._call is None:
             time.sleep(min(seconds, 0.0005))
-            return
-        limit = _Time(int(seconds), int(seconds % 1 * 1e9))
-        address = self._base + word * at.WORD
-        self._libc.syscall(self._call, address, WAIT, seen & 0xFFFFFFFF, ctypes.byref(limit), None, 0)
+        else:
+            limit = _Time(int(seconds), int(seconds % 1 * 1e9))
+            address = self._base + word * at.WORD
+            self._libc.syscall(self._call, address, WAIT, seen & 0xFFFFFFFF, ctypes.byref(limit), None, 0)
+        self.waited += time.perf_counter() - began
 
     def wake(self, word: int) -> None:
         """Wake everybody who sleeps on this word."""

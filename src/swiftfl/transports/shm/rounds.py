@@ -12,16 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from swiftfl.transports.base import Lost
+from swiftfl.transports.base import Finished, Lost
 from swiftfl.transports.shm import layout as at
 from swiftfl.transports.shm.board import Board
 from swiftfl.vector import Vector
 
 T = TypeVar("T")
-
-
-class Finished(Exception):  # noqa: N818
-    """The neighbour has done all its rounds: its last model stands for it."""
 
 
 class Rounds:
@@ -54,7 +50,7 @@ class Rounds:
             self.board.wait(word, seen)
 
     def collect(self, k: int, round: int, use: Callable[[Vector], T]) -> T:
-        """The neighbour's model of the round, used in place; raises Finished if it will make none."""
+        """The neighbour's model of the round, used in place."""
         board = self.board
         words, word = board.words, board.layout.word(k, at.OFFERED)
         tags = board.layout.word(k, at.OFFER_TAGS)
@@ -65,7 +61,7 @@ class Rounds:
                 if words[tags + place] == round + 1:
                     return self._take(k, round, place, use)
             if not there and board.get(k, at.FINISHED):
-                raise Finished
+                raise Finished(k)
             if not there or seen > round + 1:  # it has gone, or passed this round without me
                 raise Lost(k)
             board.wait(word, seen)
