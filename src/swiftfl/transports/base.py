@@ -31,9 +31,6 @@ class Stopped(Exception):  # noqa: N818
 class Transport(Protocol):
     """One client's end of a transport."""
 
-    waited: float
-    """Seconds that waiting calls have slept so far."""
-
     # --- wait-free ---
 
     def publish(self, x: Vector, version: int) -> None:
@@ -47,9 +44,6 @@ class Transport(Protocol):
 
     def lost(self) -> frozenset[int]:
         """The neighbours that are known to be gone."""
-
-    def finish(self, x: Vector, version: int) -> None:
-        """This client has done its steps: its last model stays readable, nobody waits for it."""
 
     @property
     def waited(self) -> float:

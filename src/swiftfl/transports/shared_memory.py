@@ -215,10 +215,6 @@ class SharedMemoryTransport(Observer):
         return self.board.waited
 
     @property
-    def waited(self) -> float:
-        return self.board.waited
-
-    @property
     def stopping(self) -> bool:
         return self.board.stopping
 

@@ -38,7 +38,6 @@ class Board:
         self._base = ctypes.addressof(self._anchor)
         self._lock = threading.Lock()
         self.waited = 0.0  # seconds asleep, in all
-        self.waited = 0.0
         self._call = FUTEX_CALLS.get(platform.machine())
         self._libc = ctypes.CDLL(None)
         self._libc.syscall.argtypes = (
@@ -70,14 +69,12 @@ class Board:
         self.waited += time.perf_counter() - began
 
     def _sleep(self, word: int, seen: int, seconds: float) -> None:
-        began = time.perf_counter()
         if self._call is None:
             time.sleep(min(seconds, 0.0005))
         else:
             limit = _Time(int(seconds), int(seconds % 1 * 1e9))
             address = self._base + word * at.WORD
             self._libc.syscall(self._call, address, WAIT, seen & 0xFFFFFFFF, ctypes.byref(limit), None, 0)
-        self.waited += time.perf_counter() - began
 
     def wake(self, word: int) -> None:
         """Wake everybody who sleeps on this word."""
