@@ -1,0 +1,194 @@
+"""A live client's own process on one machine: from its birth to its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swiftfl.client import State
+from swiftfl.engines.board import FINISHED, HOLDING, READY, RUNNING, STARTING, STOPPED, Board
+from swiftfl.engines.journal import Journal
+from swiftfl.engines.live import LiveClient, Order, Tally
+from swiftfl.engines.nursery import Birth, name_process
+from swiftfl.engines.saves import Saver, paths, read
+from swiftfl.engines.setup import Setup
+from swiftfl.engines.world import Terms
+from swiftfl.errors import UserError
+from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
+from swiftfl.vector import Vector, Weights
+
+_LARGEST = 1 << 20
+_LOOK_EVERY = 0.005  # seconds between two looks at the board by a client that holds
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a live run is kept: saves by the clock or by steps, a record for replay, and second lives."""
+
+    save_seconds: float | None = 30.0
+    save_steps: int | None = None
+    record: bool = True
+    restart_lost: bool = False
+    most_restarts: int = 5
+    patience: float = 10.0  # seconds that a client may take to stop when it is asked to
+
+
+@dataclass(frozen=True)
+class Home:
+    """What every client inherits."""
+
+    setup: Setup
+    options: Options
+    board: Board
+    wires: SharedMemory
+    lines: Sequence[socket.socket]
+    folder: Path | None
+    in_rounds: bool
+
+    def live(self, birth: Birth) -> int:
+        """The whole life of one client; its exit code."""
+        i = birth.client
+        name_process(f"swiftfl-{i}")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us all: the engine decides
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self.board.enter(i, STARTING)
+        _one_thread()
+        line = Line(self, i)
+        try:
+            return self._live(birth, line)
+        except UserError as error:
+            line.say(error=str(error))
+            return 1
+
+    def _live(self, birth: Birth, line: Line) -> int:
+        i, board = birth.client, self.board
+        transport = self.wires.connect(i)
+        journal = Journal(self._file(f"client-{i:04d}.jsonl") if self.options.record else None, line.warn)
+        start = _first_state(self, birth, transport)
+        terms = unpack_terms([*birth.terms, 0])
+        if birth.joins:
+            board.enter(i, READY)
+            terms = line.first_terms()
+            start = State(start.x, max(start.c, terms.from_round), start.memory)
+        if birth.how != "initial":
+            transport.cells.set(start.x)  # for algorithms whose models are cells
+        journal.start(birth.life, start.c, birth.how, *birth.source)
+        seconds = None if self.in_rounds else self.options.save_seconds
+        saver = Saver(self.folder, i, birth.life, line.warn, seconds, self.options.save_steps)
+        line.life, line.first = birth.life, start.c
+        client = LiveClient(self.setup, i, start, birth.life, transport, line, journal, saver, terms)
+        client.announce()
+        line.report(start.c, client.tally)
+        board.enter(i, READY)
+        line.wait_for(lambda: board.started)
+        board.enter(i, RUNNING)
+        client.began = time.perf_counter()
+        outcome = client.run()
+        board.enter(i, FINISHED if outcome == "finished" else STOPPED)
+        if outcome == "finished":
+            line.wait_for(lambda: board.released)
+            client.last_words()
+        journal.close()
+        transport.close()
+        return 0
+
+    def _file(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / name
+
+
+def _one_thread() -> None:
+    """Sixteen clients with a thread for each core would be ten times slower."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _first_state(home: Home, birth: Birth, transport: SharedMemoryTransport) -> State:
+    x0 = home.setup.workload.initial(home.setup.seed)
+    if birth.how == "initial":
+        return State(x0, birth.c)
+    if birth.how == "saved":
+        assert home.folder is not None
+        life, c = birth.source
+        for file in paths(home.folder, birth.client):
+            if file.is_file():
+                saved = read(file, birth.client, x0.size)
+                if (saved.life, saved.state.c) == (life, c):
+                    return State(saved.state.x, birth.c, saved.state.memory)
+        raise UserError(f"client {birth.client} has lost its save of step {c}")
+    teacher, version = birth.source
+    kept: list[Vector] = []
+    transport.read(teacher, lambda model, now: kept.append(model.copy()) if now == version else None)
+    return State(kept[0] if kept else x0, birth.c)
+
+
+class Line:
+    """A client's control: orders from the board, terms and warnings over a socket of its own."""
+
+    def __init__(self, home: Home, client: int) -> None:
+        self.board, self.client = home.board, client
+        self.socket = home.lines[client]
+        self.life, self.first = 0, 1
+
+    # --- what LiveClient asks --------------------------------------------------------------------
+
+    def report(self, c: int, tally: Tally) -> None:
+        self.board.write(self.client, c, self.life, c - self.first, time.process_time(), tally)
+
+    def news(self) -> list[Terms]:
+        found: list[Terms] = []
+        while True:
+            try:
+                packet = self.socket.recv(_LARGEST, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return found
+            message = json.loads(packet)
+            if message["life"] == self.life or message["life"] < 0:
+                found.append(unpack_terms(message["terms"]))
+
+    def order(self, c: int) -> Order:
+        return self.board.order(c)
+
+    def hold(self, c: int) -> Order:
+        self.board.enter(self.client, HOLDING)
+        while (order := self.board.order(c)) in ("stop", "finish"):
+            if self.board.final:
+                return order
+            time.sleep(_LOOK_EVERY)
+        self.board.enter(self.client, RUNNING)
+        return order
+
+    # --- before and after ------------------------------------------------------------------------
+
+    def first_terms(self) -> Terms:
+        """Wait to be told from which round this client takes part."""
+        while not (found := self.news()):
+            time.sleep(_LOOK_EVERY)
+        return found[-1]
+
+    def wait_for(self, happened: Callable[[], bool]) -> None:
+        while not happened():
+            time.sleep(_LOOK_EVERY)
+
+    def warn(self, text: str) -> None:
+        self.say(warning=text)
+
+    def say(self, **message: str) -> None:
+        with suppress(OSError):  # nobody listens any more, or there is too much to say
+            self.socket.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
+
+
+def pack_terms(terms: Terms) -> list[Any]:
+    return [terms.scale, terms.w.own, [[k, value] for k, value in terms.w.of.items()], terms.from_round]
+
+
+def unpack_terms(packed: Sequence[Any]) -> Terms:
+    scale, own, of, from_round = packed
+    return Terms(Weights(own, {int(k): float(value) for k, value in of}), scale, from_round)
