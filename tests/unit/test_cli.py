@@ -36,7 +36,7 @@ RUN_FILES = {
     "summary.json",
     "models.safetensors",
 }
-TINY = ["--clients", "4", "--epochs", "1", "--model", "logistic"]
+TINY = ["--clients", "4", "--epochs", "1", "--model", "logistic", "--batching", "on"]
 
 
 @pytest.fixture
