@@ -25,6 +25,7 @@ from swiftfl.vector import Vector, Weights, advance, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Inbox, Load, Mix, Publish
 
 PARKED = object()
+_WAITING_GRADIENTS = 256 << 20  # bytes of gradients that are computed before they are needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,20 +203,31 @@ class World:
         return PARKED
 
     def slope(self, i: int) -> Slope:
-        """The gradient that client i is parked for; all pending ones are computed with it."""
+        """The gradient that client i is parked for; the other pending ones are computed with it."""
         slope = self.slopes[i]
         if slope is None:
-            verbs = [self.parked[k] for k in self.pending]
+            group = self._group_of(i)
+            verbs = [self.parked[k] for k in group]
             slopes = self.setup.workload.gradients([v.x for v in verbs], [v.batch for v in verbs])
-            for k, computed in zip(self.pending, slopes, strict=True):
+            for k, computed in zip(group, slopes, strict=True):
                 self.slopes[k] = computed
-            self.pending.clear()
             slope = self.slopes[i]
             assert slope is not None, f"client {i} is not parked at a gradient"
         self.slopes[i] = None
         self.loss_sum += slope.loss
         self.loss_count += 1
         return slope
+
+    def _group_of(self, i: int) -> list[int]:
+        """Whose gradients to compute with client i's: everybody's, or as many as may wait in memory."""
+        most = max(1, _WAITING_GRADIENTS // self.size)
+        if len(self.pending) <= most:
+            group, self.pending = self.pending, []
+            return group
+        group = [i, *(k for k in self.pending if k != i)][:most]
+        chosen = set(group)
+        self.pending = [k for k in self.pending if k not in chosen]
+        return group
 
     def _fetch(self, i: int, verb: Fetch) -> Inbox:
         inbox = self.mailboxes.fetch(i, verb.neighbours, self.times.clock[i])
