@@ -114,7 +114,9 @@ def run(
         Path | None,
         typer.Option(help="JSON: how the network changes (docs/network.md).", rich_help_panel=_NETWORK),
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="virtual or sampled.", rich_help_panel=_TIME)] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="virtual, sampled or local (real processes).", rich_help_panel=_TIME)
+    ] = None,
     slowdown: Annotated[
         list[str] | None, typer.Option(help="CLIENT:FACTOR; may be given again.", rich_help_panel=_TIME)
     ] = None,
@@ -122,6 +124,10 @@ def run(
         Path | None,
         typer.Option(help="JSON: what things cost in virtual time (docs/runs.md).", rich_help_panel=_TIME),
     ] = None,
+    restart_lost: Annotated[
+        bool,
+        typer.Option("--restart-lost", help="Of local: start lost clients again.", rich_help_panel=_TIME),
+    ] = False,
     barrier: Annotated[
         str | None, typer.Option(help="Of waiting algorithms: neighbours or global.", rich_help_panel=_TIME)
     ] = None,
@@ -147,6 +153,7 @@ def run(
         "model.device": device,
         "engine.name": engine,
         "engine.barrier": barrier,
+        "engine.live.restart_lost": restart_lost or None,
         "engine.iterations": iterations,
         "engine.epochs": epochs,
         "engine.network": None if network is None else read_object(network),

@@ -40,6 +40,11 @@ class Board:
         values: list[float] = self.rows[:, AT[name]].tolist()
         return values
 
+    @staticmethod
+    def at(name: str) -> int:
+        """The position of a column."""
+        return AT[name]
+
     def phase(self, i: int) -> int:
         return int(self.rows[i, AT["phase"]])
 

@@ -41,6 +41,19 @@ def split(version: int) -> tuple[int, int]:
     return divmod(version, _COUNTERS)
 
 
+def journal_file(folder: Path, client: int) -> Path:
+    return folder / f"client-{client:04d}.jsonl"
+
+
+def count_lives(folder: Path, client: int) -> int:
+    """How often a client has been started, as its record tells."""
+    file = journal_file(folder, client)
+    if not file.is_file():
+        return 0
+    with file.open() as lines:
+        return sum(line.startswith('["start"') for line in lines)
+
+
 class Journal:
     """The record of one client; on a full disk it ends, with a warning, and training goes on."""
 

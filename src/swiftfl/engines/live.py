@@ -11,7 +11,7 @@ A client that is slowed down sleeps after each gradient, so that computing takes
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -24,7 +24,7 @@ from swiftfl.engines.world import Terms
 from swiftfl.sample import Slope
 from swiftfl.transports.base import Lost, Stopped, Transport
 from swiftfl.vector import Vector, mix
-from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Load, Mix, Publish
+from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Load, Mix, Publish, Verb
 
 Order = Literal["go_on", "save", "stop", "finish"]
 Outcome = Literal["stopped", "finished"]
@@ -128,17 +128,20 @@ class LiveClient:
         """One local step of the algorithm, its verbs served."""
         began = time.perf_counter()
         spent = self.tally.communication + self.tally.waiting
-        generator = self.setup.algorithm.step(self.me, self.state)
+        self.state = self._serve_verbs(self.setup.algorithm.step(self.me, self.state))
+        self._note_open()
+        others = self.tally.communication + self.tally.waiting - spent
+        self.tally.compute += time.perf_counter() - began - others
+
+    def _serve_verbs(self, generator: Generator[Verb, object, State]) -> State:
+        serve = self._serve
         try:
             verb = next(generator)
             while True:
-                verb = generator.send(self._serve[type(verb)](verb))
+                verb = generator.send(serve[type(verb)](verb))
         except StopIteration as end:
             state: State = end.value
-        self._note_open()
-        self.state = state
-        others = self.tally.communication + self.tally.waiting - spent
-        self.tally.compute += time.perf_counter() - began - others
+            return state
 
     def announce(self) -> None:
         """Publish the model that this life starts from, so that neighbours can use it."""

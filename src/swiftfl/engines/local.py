@@ -64,7 +64,9 @@ class Local:
         self.log: list[dict[str, Any]] = []
         self.warnings: list[str] = []
         self.errors: dict[int, str] = {}
-        self.began = self.ended_at = time.perf_counter()
+        self.terms = [Terms(w) for w in setup.weights]  # as they were last sent
+        self.born = self.began = self.ended_at = time.perf_counter()
+        self._losses = (0.0, 0.0)
         self._over, self._asked = threading.Event(), threading.Event()
         self._joining: set[int] = set()
         self._unsent: dict[int, list[bytes]] = {}
@@ -156,6 +158,27 @@ class Local:
 
     def pid(self, i: int) -> int:
         return self._nursery.pids[i]
+
+    def train_loss(self) -> float | None:
+        """The mean loss of the batches since the last call."""
+        before = self._losses
+        self._losses = sum(self.board.column("loss_sum")), sum(self.board.column("loss_count"))
+        count = self._losses[1] - before[1]
+        return (self._losses[0] - before[0]) / count if count > 0 else None
+
+    def given_influence(self) -> list[float]:
+        """What the coefficients in force were made for."""
+        return list(self.setup.influence) if self.network is None else self.network.influence.tolist()
+
+    @property
+    def start_seconds(self) -> float:
+        """How long it took until every client was ready."""
+        return self.began - self.born
+
+    @property
+    def models_in_memory(self) -> int:
+        """One per client, and its slots in shared memory."""
+        return sum(1 + self.wires.layout.slots(i) for i in range(self.n))
 
     # --- the supervisor's loop -----------------------------------------------------------------
 
@@ -307,6 +330,7 @@ class Local:
 
     def _send(self, i: int, terms: Terms) -> None:
         """Put terms on their way; what does not fit now goes later, the newest only if in no rounds."""
+        self.terms[i] = terms
         packet = json.dumps({"life": self._life(i), "terms": pack_terms(terms)}).encode()
         waiting = self._unsent.get(i, []) if self.in_rounds else []
         self._unsent[i] = [*waiting, packet]

@@ -14,7 +14,7 @@ from typing import Any
 
 from swiftfl.client import State
 from swiftfl.engines.board import FINISHED, HOLDING, READY, RUNNING, STARTING, STOPPED, Board
-from swiftfl.engines.journal import Journal
+from swiftfl.engines.journal import Journal, journal_file
 from swiftfl.engines.live import LiveClient, Order, Tally
 from swiftfl.engines.nursery import Birth, name_process
 from swiftfl.engines.saves import Saver, paths, read
@@ -26,6 +26,7 @@ from swiftfl.vector import Vector, Weights
 
 _LARGEST = 1 << 20
 _LOOK_EVERY = 0.005  # seconds between two looks at the board by a client that holds
+_CPU_EVERY = 0.2  # reading the processor's clock makes the kernel settle accounts, and often switch
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Home:
     def _live(self, birth: Birth, line: Line) -> int:
         i, board = birth.client, self.board
         transport = self.wires.connect(i)
-        journal = Journal(self._file(f"client-{i:04d}.jsonl") if self.options.record else None, line.warn)
+        kept = self.folder if self.options.record else None
+        journal = Journal(None if kept is None else journal_file(kept, i), line.warn)
         start = _first_state(self, birth, transport)
         terms = unpack_terms([*birth.terms, 0])
         if birth.joins:
@@ -91,6 +93,7 @@ class Home:
         board.enter(i, RUNNING)
         client.began = time.perf_counter()
         outcome = client.run()
+        line.report(client.state.c, client.tally, settle=True)
         board.enter(i, FINISHED if outcome == "finished" else STOPPED)
         if outcome == "finished":
             line.wait_for(lambda: board.released)
@@ -98,9 +101,6 @@ class Home:
         journal.close()
         transport.close()
         return 0
-
-    def _file(self, name: str) -> Path | None:
-        return None if self.folder is None else self.folder / name
 
 
 def _one_thread() -> None:
@@ -136,11 +136,15 @@ class Line:
         self.board, self.client = home.board, client
         self.socket = home.lines[client]
         self.life, self.first = 0, 1
+        self._cpu_at, self._cpu = 0.0, 0.0
 
     # --- what LiveClient asks --------------------------------------------------------------------
 
-    def report(self, c: int, tally: Tally) -> None:
-        self.board.write(self.client, c, self.life, c - self.first, time.process_time(), tally)
+    def report(self, c: int, tally: Tally, settle: bool = False) -> None:
+        now = time.perf_counter()
+        if settle or now - self._cpu_at >= _CPU_EVERY:
+            self._cpu_at, self._cpu = now, time.process_time()
+        self.board.write(self.client, c, self.life, c - self.first, self._cpu, tally)
 
     def news(self) -> list[Terms]:
         found: list[Terms] = []

@@ -31,6 +31,7 @@ from swiftfl.graph.matchings import matching_plan
 from swiftfl.rules import SGD
 from swiftfl.schedule import Decay, every
 from swiftfl.verbs import Verb
+from swiftfl.workload.emulated import Emulated
 from swiftfl.workload.models import model
 from swiftfl.workload.module import ModuleWorkload
 
@@ -68,9 +69,10 @@ def build(config: Config) -> Parts:
     method = weights_method(config.algorithm)
     coefficients = communication_coefficients(graph, build_influence(config, parts), method)
     batches = [Batches(parts[i], config.data.batch_size, seed=config.seed, client=i) for i in range(graph.n)]
+    pause = config.engine.live.gradient_seconds if config.engine.real else None
     setup = Setup(
         algorithm=build_algorithm(config.algorithm, graph, config.seed),
-        workload=workload,
+        workload=workload if pause is None else Emulated(workload, pause),
         weights=[coefficients.weights(i) for i in range(graph.n)],
         batches=batches,
         step_size=Decay(**config.algorithm.step_size.model_dump()),
@@ -124,7 +126,7 @@ def build_costs(config: Config) -> Costs:
 def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Network] | None:
     """A network that changes, made anew for every engine; None for one that stays as it is."""
     c = config.engine.network
-    if c == NetworkConfig() and config.influence != "measured":
+    if c == NetworkConfig() and config.influence != "measured" and not config.engine.real:
         return None
     dynamics = Dynamics(
         changes=tuple(Change(k.time, k.event, k.client, k.edge, k.seconds) for k in c.changes),

@@ -131,13 +131,33 @@ class NetworkConfig(Section):
     measure_every: Count = 20
 
 
+class LiveConfig(Section):
+    """Of runs with real processes: saves, record, second lives, and how often the parent evaluates.
+
+    `gradient_seconds` replaces every gradient by a sleep: an accelerator that is not there.
+    """
+
+    save_seconds: Annotated[float, Field(gt=0)] | None = 30.0
+    save_steps: Count | None = None
+    record: bool = True
+    restart_lost: bool = False
+    evaluate_seconds: Annotated[float, Field(gt=0)] = 2.0
+    gradient_seconds: Seconds | None = None
+
+
 class EngineConfig(Section):
-    name: Literal["virtual", "sampled"] = "virtual"
+    name: Literal["virtual", "sampled", "local"] = "virtual"
     barrier: Literal["neighbours", "global"] = "neighbours"
     epochs: Count | None = None
     iterations: Count | None = None
     costs: CostsConfig = CostsConfig()
     network: NetworkConfig = NetworkConfig()
+    live: LiveConfig = LiveConfig()
+
+    @property
+    def real(self) -> bool:
+        """Whether clients are processes and time is real."""
+        return self.name == "local"
 
     @model_validator(mode="after")
     def _needs_an_end(self) -> EngineConfig:
@@ -170,9 +190,15 @@ class Config(Section):
             raise ValueError(
                 "objective as_given needs influence measured: it scales steps by given over true"
             )
-        changing = self.engine.network != NetworkConfig() or self.influence == "measured"
-        if changing and self.engine.name != "virtual":
-            raise ValueError("changes of the network and measured influence need the virtual engine")
+        if self.influence == "measured" and self.engine.name == "sampled":
+            raise ValueError("measured influence needs time: the virtual engine or a live one")
+        plain = NetworkConfig(measure_every=self.engine.network.measure_every)
+        if self.engine.network != plain and self.engine.name != "virtual":
+            raise ValueError("planned changes of the network need the virtual engine")
+        if self.engine.real and self.engine.barrier == "global":
+            raise ValueError("barrier global needs the virtual engine")
+        if self.engine.name == "local" and self.model.device != "cpu":
+            raise ValueError("the clients of engine local are forked, and compute on the cpu")
         return self
 
     def with_changes(self, changes: dict[str, Any]) -> Config:

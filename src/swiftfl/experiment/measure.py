@@ -34,7 +34,7 @@ def measure(world: World, clients: int) -> Measurement:
     began = time.perf_counter()
     models = [world.models[i] for i in world.members()] or world.models
     centre = consensus(models)
-    chosen = [models[i] for i in _spread(len(models), clients)]
+    chosen = [models[i] for i in spread(len(models), clients)]
     whole, *each = world.setup.workload.evaluate([centre, *chosen])
     accuracies = [e.accuracy for e in each if e.accuracy is not None]
     result = Measurement(
@@ -114,7 +114,7 @@ def _steps(world: World) -> Any:
     return zip(world.times.steps, world.setup.batches, strict=True)
 
 
-def _spread(n: int, count: int) -> list[int]:
+def spread(n: int, count: int) -> list[int]:
     """`count` of n indices, evenly spread (all of them if there are no more)."""
     if count >= n:
         return list(range(n))

@@ -56,6 +56,10 @@ def run(
     checkpoint_every: float | None = None,
 ) -> Result:
     """Run a configuration; with `out`, record it there, with a checkpoint every so many seconds."""
+    if config.engine.real:
+        from swiftfl.experiment.live import run_live
+
+        return run_live(config, out, progress)
     parts = build(config)
     folder = None if out is None else RunFolder.create(out)
     engine = parts.engine(config.engine.name)
@@ -75,6 +79,10 @@ def resume(path: Path, progress: Progress = silent, checkpoint_every: float | No
     if (path / "summary.json").is_file():
         raise UserError(f"{path} has finished: there is nothing to resume")
     config = parse(folder.read_json("config.json"))
+    if config.engine.real:
+        from swiftfl.experiment.live import resume_live
+
+        return resume_live(path, config, progress)
     parts = build(config)
     engine = parts.engine(config.engine.name)
     saved = folder.read_checkpoint()

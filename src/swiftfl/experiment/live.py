@@ -1,0 +1,176 @@
+"""Running a configuration for real: watching a live engine, measuring it, and going on another day."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from swiftfl.engines.board import FINISHED
+from swiftfl.engines.journal import count_lives
+from swiftfl.engines.local import Local
+from swiftfl.engines.process import Options
+from swiftfl.engines.saves import Saved, common, read_all
+from swiftfl.errors import UserError
+from swiftfl.experiment.build import Parts, build
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.measure import row
+from swiftfl.experiment.measure_live import measure_live, summarise_live
+from swiftfl.experiment.run import Progress, Result, Stopped
+from swiftfl.record import RunFolder, versions
+from swiftfl.vector import consensus
+
+CLIENTS = "clients"
+"""The part of a run folder that belongs to the clients: their saves and what they saw."""
+_LOOK = 0.1
+_SHARE = 0.05  # of the time goes into evaluations, at most
+
+
+def run_live(config: Config, out: Path | None, progress: Progress) -> Result:
+    """Run a configuration with real processes; with `out`, record it there."""
+    parts = build(config)
+    folder = None if out is None else RunFolder.create(out)
+    if folder is not None:
+        folder.write_json("config.json", config.model_dump(mode="json"))
+        folder.write_json("versions.json", versions())
+        folder.append("events.jsonl", {"event": "start", "iteration": 0, "time": 0.0})
+    engine = Local(parts.setup, None if out is None else out / CLIENTS, build_options(config))
+    return _Watch(config, parts, engine, folder, []).run(progress)
+
+
+def resume_live(path: Path, config: Config, progress: Progress) -> Result:
+    """Go on from the clients' saves: each from its newest or, in rounds, from the newest common one."""
+    folder = RunFolder.open(path)
+    parts = build(config)
+    saved, lives = _saved(path / CLIENTS, parts)
+    rows = folder.read_rows("metrics.jsonl")
+    folder.rewrite_rows("metrics.jsonl", rows)
+    folder.rewrite_rows("events.jsonl", folder.read_rows("events.jsonl"))
+    done = sum(s.state.c - 1 for s in saved if s is not None)
+    folder.append("events.jsonl", {"event": "resume", "iteration": done, "time": 0.0})
+    engine = Local(parts.setup, path / CLIENTS, build_options(config), saved, lives)
+    return _Watch(config, parts, engine, folder, rows).run(progress)
+
+
+def _saved(folder: Path, parts: Parts) -> tuple[list[Saved | None], list[int]]:
+    n, size = parts.setup.n, parts.setup.workload.initial(parts.setup.seed).size
+    in_rounds: bool = getattr(parts.setup.algorithm, "in_rounds", True)
+    lives = [count_lives(folder, i) for i in range(n)]
+    return common([read_all(folder, i, size) for i in range(n)], in_rounds), lives
+
+
+def build_options(config: Config) -> Options:
+    live = config.engine.live
+    return Options(live.save_seconds, live.save_steps, live.record, live.restart_lost)
+
+
+class _Watch:
+    """A live run as its parent sees it."""
+
+    def __init__(
+        self,
+        config: Config,
+        parts: Parts,
+        engine: Local,
+        folder: RunFolder | None,
+        curve: list[dict[str, Any]],
+    ) -> None:
+        self.config, self.parts, self.engine = config, parts, engine
+        self.folder, self.curve = folder, curve
+        self._logged = 0
+
+    def run(self, progress: Progress) -> Result:
+        with _interruptions() as interrupted:
+            try:
+                self.engine.start()
+                self._until_over(progress, interrupted)
+                return self._finish()
+            finally:
+                self.engine.close()
+                self._log()
+
+    def _until_over(self, progress: Progress, interrupted: Callable[[], bool]) -> None:
+        engine, setup = self.engine, self.parts.setup
+        per_epoch = sum(batches.steps_per_epoch for batches in setup.batches)
+        ends = [setup.iterations or 0, (setup.epochs or 0) * per_epoch]
+        total = min(end for end in ends if end)
+        due = time.perf_counter() + self.config.engine.live.evaluate_seconds
+        while not engine.wait(_LOOK):
+            self._log()
+            if interrupted():
+                engine.stop()
+            elif time.perf_counter() >= due and engine.board.started:
+                began = time.perf_counter()
+                last = measure_live(engine, self.config.evaluation.clients)
+                self._add(row(last))
+                progress(min(engine.iteration, total), total, last)
+                spent = time.perf_counter() - began
+                due = began + max(self.config.engine.live.evaluate_seconds, spent / _SHARE)
+
+    def _finish(self) -> Result:
+        engine = self.engine
+        self._log()
+        if engine.stopped:
+            if self.folder is None:
+                raise KeyboardInterrupt
+            raise Stopped(f"stopped; to go on: swiftfl resume {self.folder.path}") from None
+        engine.fail_if_all_are_lost()
+        last = measure_live(engine, self.config.evaluation.clients)
+        self._add(row(last))
+        models = engine.models()
+        summary = summarise_live(engine, last)
+        if self.folder is not None:
+            there = [models[i] for i in engine.members()]
+            self.folder.write_models(models, consensus(there))
+            self.folder.write_json("summary.json", summary)
+            self.folder.append("events.jsonl", self._at("end"))
+        return Result(self.config, summary, self.curve, models)
+
+    def _add(self, measured: dict[str, Any]) -> None:
+        self.curve.append(measured)
+        if self.folder is not None:
+            with contextlib.suppress(UserError):  # a full disk costs a point of the curve, not the run
+                self.folder.append("metrics.jsonl", measured)
+
+    def _log(self) -> None:
+        """What happened to clients since the last time."""
+        new, self._logged = self.engine.log[self._logged :], len(self.engine.log)
+        for event in new:
+            if self.folder is not None:
+                with contextlib.suppress(UserError):
+                    self.folder.append("events.jsonl", event)
+
+    def _at(self, name: str) -> dict[str, Any]:
+        finished = [i for i in range(self.engine.n) if self.engine.board.phase(i) == FINISHED]
+        return {
+            "event": name,
+            "iteration": self.engine.iteration,
+            "time": self.engine.now,
+            "finished": len(finished),
+        }
+
+
+@contextlib.contextmanager
+def _interruptions() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C does not wait for it."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before[signal.SIGINT])
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
