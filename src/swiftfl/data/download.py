@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tarfile
 import tempfile
@@ -28,6 +29,7 @@ class Archive:
 
 def fetch(name: str, archive: Archive, folder: Path) -> None:
     """Put the archive's members under `folder`, each by one rename when all are complete and checked."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
@@ -40,9 +42,17 @@ def fetch(name: str, archive: Archive, folder: Path) -> None:
                 (unpacked / member).replace(folder / member)
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "reason", None) or error
+        _remove_empty(missing)
         raise UserError(
             f"{name}: its files are not in {folder}, and {archive.url} could not be fetched ({reason})"
         ) from None
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Take back the folders that were made for files that did not come."""
+    for path in folders:
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def _download(name: str, archive: Archive, to: Path) -> None:

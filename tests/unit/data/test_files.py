@@ -157,8 +157,9 @@ def test_a_false_archive_leaves_nothing_behind(tmp_path, small, monkeypatch):
 def test_no_network_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar, "OFFICIAL", Archive("http://127.0.0.1:9/cifar.tar.gz", "0", 1, {}))
     with pytest.raises(UserError, match=r"cifar10: its files are not in .* could not be fetched") as caught:
-        dataset("cifar10", tmp_path)
+        dataset("cifar10", tmp_path / "new" / "folder")
     assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []  # the folders that were made for it are gone again
 
 
 @pytest.mark.skipif("SWIFTFL_CIFAR10" not in os.environ, reason="SWIFTFL_CIFAR10 names no folder")
