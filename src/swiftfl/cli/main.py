@@ -12,6 +12,7 @@ from swiftfl.cli.demo import demo
 from swiftfl.cli.graph import graph
 from swiftfl.cli.run import resume, run
 from swiftfl.cli.screen import Interrupted
+from swiftfl.cli.transport import check_transport
 from swiftfl.errors import UserError
 
 INTERRUPTED = 130
@@ -45,6 +46,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(resume)
 app.command()(graph)
+app.command("check-transport")(check_transport)
 
 
 def main() -> None:

@@ -132,11 +132,11 @@ class MemoryTransport:
             self._wait(lambda: all(k in given or self._away(k) for k in range(len(self.all.neighbours))))
             if round not in self.all.means:
                 self.all.means = {round: _mean([given[k] for k in sorted(given)])}
-                self.all.given.pop(round - 1, None)
-            return self.all.means[round].copy()
+                self.all.given = {round: given}
+            return _copy(self.all.means[round])
 
     def load(self) -> Vector:
-        return self.all.cells[self.i].copy()
+        return _copy(self.all.cells[self.i])
 
     def average_with(self, neighbour: int) -> Vector:
         with self.all.changed:
@@ -144,12 +144,12 @@ class MemoryTransport:
                 raise Lost(neighbour)
             mean: Vector = 0.5 * (self.all.cells[self.i] + self.all.cells[neighbour])
             self.all.cells[self.i] = self.all.cells[neighbour] = mean
-            return mean.copy()
+            return _copy(mean)
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:
         with self.all.changed:
             self.all.cells[self.i] = advance(self.all.cells[self.i], move, statistics)
-            return self.all.cells[self.i].copy()
+            return _copy(self.all.cells[self.i])
 
     def close(self) -> None:
         """Nothing to release."""
@@ -160,3 +160,7 @@ def _mean(given: list[tuple[Vector, float]]) -> Vector:
     for value, weight in given:
         total += weight * value
     return (total / sum(weight for _, weight in given)).astype(total.dtype, copy=False)
+
+
+def _copy(x: Vector) -> Vector:
+    return np.array(x)

@@ -1,0 +1,33 @@
+"""`swiftfl check-transport`: whether a transport keeps its promises, one experiment after the other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+MARKS = {True: "passed ", False: "FAILED ", None: "skipped"}
+
+
+def check_transport(
+    name: Annotated[str, typer.Argument(help="The transport: shared_memory or memory.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Newest wins, never torn, never blocked, rounds in order, losses noticed, nothing left behind."""
+    from swiftfl.transports.conformance import battery, kind
+
+    reports = []
+    for report in battery(kind(name)):
+        reports.append(report)
+        if not as_json:
+            print(
+                f"{MARKS[report.passed]}  {report.name:<18}{report.seconds:6.2f} s  {report.detail}",
+                flush=True,
+            )
+    passed = all(report.passed is not False for report in reports)
+    if as_json:
+        print(json.dumps({"transport": name, "passed": passed, "checks": [asdict(r) for r in reports]}))
+    if not passed:
+        raise typer.Exit(1)

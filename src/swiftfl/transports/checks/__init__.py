@@ -1,0 +1,1 @@
+"""What any transport must do, as small experiments: see `swiftfl.transports.conformance`."""

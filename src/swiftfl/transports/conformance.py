@@ -1,0 +1,97 @@
+"""One public battery that any transport must pass: `swiftfl check-transport NAME`.
+
+Each check is a small experiment with real clients: processes that are stopped and killed where the
+transport has processes, threads where it lives in one. To check a transport of your own:
+
+    from swiftfl.transports.conformance import Kind, battery
+    reports = battery(Kind("mine", create, processes=True))
+
+where `create(neighbours, size, dtype, x0)` makes a `Plan` (`swiftfl.transports.base`).
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing as mp
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swiftfl.errors import UserError
+from swiftfl.transports.checks import wait_free, waiting
+from swiftfl.transports.checks.crew import Crew, Failed, Kind, Skipped
+from swiftfl.transports.memory import Memory
+from swiftfl.transports.shared_memory import SharedMemory
+
+__all__ = ["CHECKS", "KINDS", "Kind", "Report", "battery", "kind"]
+
+CHECKS: tuple[Callable[[Crew], str], ...] = (*wait_free.CHECKS, *waiting.CHECKS)
+KINDS = {
+    "shared_memory": Kind("shared_memory", SharedMemory.create),
+    "memory": Kind("memory", Memory.create, processes=False),
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one check found; `passed` is None where it makes no sense with this transport."""
+
+    name: str
+    passed: bool | None
+    detail: str
+    seconds: float
+
+
+def kind(name: str) -> Kind:
+    """The transport of this name."""
+    if name not in KINDS:
+        raise UserError(f"there is no transport {name!r}; there are {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def battery(kind: Kind, checks: tuple[Callable[[Crew], str], ...] = CHECKS) -> Iterator[Report]:
+    """Run the checks one after the other; then, whether they left anything behind."""
+    before = _belongings()
+    for check in checks:
+        yield _run(kind, check)
+    began = time.perf_counter()
+    gc.collect()
+    left = _belongings() - before
+    detail = "left: " + ", ".join(sorted(left)) if left else "no descriptors, mappings, files or processes"
+    yield Report("nothing_left", not left, detail, time.perf_counter() - began)
+
+
+def _run(kind: Kind, check: Callable[[Crew], str]) -> Report:
+    began = time.perf_counter()
+    crew = Crew(kind)
+    passed: bool | None
+    try:
+        passed, detail = True, check(crew)
+    except Failed as failure:
+        passed, detail = False, str(failure)
+    except Skipped as why:
+        passed, detail = None, str(why)
+    except Exception as error:
+        passed, detail = False, f"{type(error).__name__}: {error}"
+    finally:
+        crew.close()
+    return Report(check.__name__, passed, detail, time.perf_counter() - began)
+
+
+def _belongings() -> set[str]:
+    """Open files, shared mappings, files in /dev/shm and child processes of this process."""
+    links = set()
+    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            links.add(f"descriptor {entry} -> {os.readlink(f'/proc/self/fd/{entry}')}")  # noqa: PTH115
+        except OSError:
+            continue  # the descriptor of this very listing
+    maps = {line.split(maxsplit=5)[5].strip() for line in _lines("/proc/self/maps") if "memfd:" in line}
+    shared = {str(file) for file in Path("/dev/shm").glob("*")}
+    return links | maps | shared | {f"process {child.name}" for child in mp.active_children()}
+
+
+def _lines(file: str) -> list[str]:
+    return Path(file).read_text(encoding="utf-8").splitlines()

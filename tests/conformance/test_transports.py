@@ -1,0 +1,246 @@
+"""Every transport passes the battery, and the battery catches every kind of broken one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from swiftfl.cli.main import run_command
+from swiftfl.transports import conformance
+from swiftfl.transports.checks import crew
+from swiftfl.transports.checks.crew import Kind
+from swiftfl.transports.conformance import CHECKS, KINDS, Report, battery
+from swiftfl.transports.memory import Memory, MemoryTransport
+from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
+from swiftfl.vector import Vector
+
+BY_NAME = {check.__name__: check for check in CHECKS}
+IN_THREADS_ONLY = {"stopped_peers", "killed_peers", "cells_survive"}
+
+
+@pytest.mark.parametrize("check", BY_NAME)
+@pytest.mark.parametrize("name", KINDS)
+def test_transports_pass(name: str, check: str) -> None:
+    report, left = battery(KINDS[name], (BY_NAME[check],))
+    skipped = name == "memory" and check in IN_THREADS_ONLY
+    assert report.passed is (None if skipped else True), report.detail
+    assert left.passed, left.detail
+
+
+# --- broken ones: what the battery must catch --------------------------------------------------
+
+
+class Stale(MemoryTransport):
+    """Reads the model before the newest."""
+
+    def publish(self, x: Vector, version: int) -> None:
+        super().publish(getattr(self, "held", x), version)
+        self.held = x.copy()
+
+
+class Backwards(MemoryTransport):
+    """Delivers an older model now and then, as a queue does after a pause."""
+
+    def read(self, neighbour: int, use: Callable[[Vector, int], Any]) -> Any:
+        now = self.all.newest[neighbour]
+        self.turn = getattr(self, "turn", 0) + 1
+        if self.turn % 50 == 0:
+            now = getattr(self, "kept", now)
+        elif self.turn % 50 == 1:
+            self.kept = now
+        return use(*now)
+
+
+class InPlace(MemoryTransport):
+    """Writes into the vector that others may be reading."""
+
+    def publish(self, x: Vector, version: int) -> None:
+        shared = self.all.newest[self.i][0] if version > 1 else x.copy()
+        half = x.size // 2
+        shared[:half] = x[:half]
+        time.sleep(0.001)
+        shared[half:] = x[half:]
+        self.all.newest[self.i] = (shared, version)
+
+
+class Patient(MemoryTransport):
+    """Waits for something new before it reads."""
+
+    def read(self, neighbour: int, use: Callable[[Vector, int], Any]) -> Any:
+        end = time.monotonic() + 3
+        while self.all.newest[neighbour][1] == 0 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert self.all.newest[neighbour][1] > 0, "blocked"
+        return super().read(neighbour, use)
+
+
+class Hoarding(MemoryTransport):
+    """Keeps everything that was ever published."""
+
+    def publish(self, x: Vector, version: int) -> None:
+        self.queue = [*getattr(self, "queue", []), x.copy()]
+        super().publish(x, version)
+
+
+class AnyRound(MemoryTransport):
+    """Takes whatever was offered last for the round that was asked for."""
+
+    def collect(self, neighbour: int, round: int, use: Callable[[Vector], Any]) -> Any:
+        super().collect(neighbour, round, lambda x: None)
+        theirs = self.all.offers[neighbour]
+        return use(theirs[max(theirs)][0])
+
+
+class Unlocked(MemoryTransport):
+    """Averages cells without a lock."""
+
+    def average_with(self, neighbour: int) -> Vector:
+        mean = 0.5 * (self.all.cells[self.i] + self.all.cells[neighbour])
+        time.sleep(0.0005)
+        self.all.cells[self.i] = self.all.cells[neighbour] = mean
+        return mean
+
+
+class Deaf(Memory):
+    """Tells nobody about losses."""
+
+    def mark_gone(self, i: int) -> None:
+        pass
+
+
+class Unstoppable(Memory):
+    def stop(self) -> None:
+        pass
+
+
+class Littering(Memory):
+    """Leaves a descriptor open."""
+
+    def __init__(self, neighbours: Sequence[Sequence[int]], x0: Vector) -> None:
+        super().__init__(neighbours, x0)
+        self.left = os.memfd_create("litter")
+
+
+def with_ends(end: type[MemoryTransport]) -> type[Memory]:
+    class Broken(Memory):
+        def connect(self, i: int) -> Any:
+            return end(self, i)
+
+    return Broken
+
+
+BROKEN: list[tuple[type[Memory], str, str]] = [
+    (with_ends(Stale), "newest_wins", "version"),
+    (with_ends(Backwards), "never_backwards", "came after"),
+    (with_ends(InPlace), "never_torn", "torn"),
+    (with_ends(Patient), "newest_wins", "blocked"),
+    (with_ends(Hoarding), "bounded_memory", "grew"),
+    (with_ends(AnyRound), "rounds_with_some", "from client"),
+    (with_ends(Unlocked), "cells_are_atomic", "sum"),
+    (Deaf, "loss_is_noticed", "blocked"),
+    (Unstoppable, "stop_wakes", "blocked"),
+]
+
+
+@pytest.mark.parametrize(("broken", "check", "complaint"), BROKEN, ids=lambda value: str(value)[-30:])
+def test_the_battery_catches(
+    broken: type[Memory], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if complaint in ("blocked", "version"):  # it will wait in vain: that need not take long
+        monkeypatch.setattr(crew, "LIMIT", 1.0)
+    report = run_one(Kind("broken", broken.create, processes=False), check)
+    assert report.passed is False
+    assert complaint in report.detail
+
+
+def run_one(kind: Kind, check: str) -> Report:
+    return next(iter(battery(kind, (BY_NAME[check],))))
+
+
+def test_the_battery_finds_litter() -> None:
+    plans = []
+
+    def create(*arguments: Any) -> Littering:
+        plans.append(Littering.create(*arguments))
+        return plans[-1]  # type: ignore[return-value]
+
+    *_, left = battery(Kind("littering", create, processes=False), (BY_NAME["newest_wins"],))
+    assert left.passed is False
+    assert "litter" in left.detail
+    for plan in plans:
+        os.close(plan.left)  # type: ignore[attr-defined]
+
+
+class OneSlot(SharedMemoryTransport):
+    """The negative control: shared memory with one slot and no check."""
+
+    def publish(self, x: Vector, version: int) -> None:
+        self.own.places[1][:] = x
+        self.own.words[self.own.word] = version * len(self.own.places) + 1
+
+    def read(self, neighbour: int, use: Callable[[Vector, int], Any]) -> Any:
+        slots = self.slots[neighbour]
+        return use(slots.places[1], slots.words[slots.word] // len(slots.places))
+
+
+class OneLock(SharedMemoryTransport):
+    """Waits for its readers, as one slot with a proper lock must."""
+
+    def publish(self, x: Vector, version: int) -> None:
+        slots = self.own
+        while not slots.locks[1].exclusive():
+            time.sleep(0.001)
+        slots.places[1][:] = x
+        slots.words[slots.word] = version * len(slots.places) + 1
+        slots.locks[1].release()
+
+
+@pytest.mark.parametrize(
+    ("end", "check", "complaint"),
+    [(OneSlot, "never_torn", "torn"), (OneLock, "stopped_peers", "blocked|no model")],
+)
+def test_the_battery_catches_processes(
+    end: type[SharedMemoryTransport], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "LIMIT", 10.0)
+    monkeypatch.setattr(SharedMemory, "connect", lambda plan, i: end(plan, i))
+    report = run_one(KINDS["shared_memory"], check)
+    assert report.passed is False
+    assert re.search(complaint, report.detail)
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    reports = [Report("newest_wins", True, "101 versions", 0.1), Report("never_torn", None, "", 0.0)]
+    monkeypatch.setattr(conformance, "battery", lambda kind: iter(reports))
+    assert run_command(["check-transport", "memory", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["passed"] is True
+    assert answer["checks"][0]["name"] == "newest_wins"
+    reports.append(Report("nothing_left", False, "left: a mess", 0.1))
+    assert run_command(["check-transport", "memory"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_an_unknown_transport_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["check-transport", "pigeons"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert "pigeons" in said[0]
+    assert "shared_memory" in said[0]
+
+
+def test_values_are_looked_at_whole() -> None:
+    torn = np.ones(1000)
+    torn[617] = 2.0
+    with pytest.raises(crew.Failed, match="torn"):
+        crew.value_of(torn)
