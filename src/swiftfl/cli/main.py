@@ -10,6 +10,7 @@ import typer
 from swiftfl._version import __version__
 from swiftfl.cli.demo import demo
 from swiftfl.cli.graph import graph
+from swiftfl.cli.replay import replay
 from swiftfl.cli.run import resume, run
 from swiftfl.cli.screen import Interrupted
 from swiftfl.cli.transport import check_transport
@@ -45,6 +46,7 @@ def options(
 app.command()(demo)
 app.command()(run)
 app.command()(resume)
+app.command()(replay)
 app.command()(graph)
 app.command("check-transport")(check_transport)
 

@@ -4,7 +4,8 @@ One file per client, one JSON list per line, each written with a single system c
 that depends on it is published: whatever a neighbour may have used is on record, even if this client is
 killed at that moment. Kinds of lines:
 
-    ["start", life, c, how, ...]     how: "initial", "saved" (its life and counter), "model" (client, version)
+    ["start", life, session, c, how, ...]   how: "initial", "saved" (its life and counter) or "model" (whose,
+                                     and which version); a run that is resumed is in its next session
     ["terms", c, scale, own, [[k, coefficient], ...]]     from step c on
     ["saw", c, [[k, version], ...]]  the models that were averaged at step c
     ["met", c, [[k, c], ...]]        who took part in round c
@@ -69,8 +70,8 @@ class Journal:
             except OSError as error:
                 self._give_up(error)
 
-    def start(self, life: int, c: int, how: str, *source: int) -> None:
-        self._line(["start", life, c, how, *source])
+    def start(self, life: int, session: int, c: int, how: str, *source: int) -> None:
+        self._line(["start", life, session, c, how, *source])
 
     def terms(self, c: int, w: Weights, scale: float) -> None:
         self._line(["terms", c, scale, w.own, [[k, value] for k, value in w.of.items()]])

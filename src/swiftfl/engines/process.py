@@ -38,6 +38,7 @@ class Options:
     record: bool = True
     restart_lost: bool = False
     most_restarts: int = 5
+    session: int = 0  # how often the run has been resumed
     patience: float = 10.0  # seconds that a client may take to stop when it is asked to
 
 
@@ -81,7 +82,7 @@ class Home:
             start = State(start.x, max(start.c, terms.from_round), start.memory)
         if birth.how != "initial":
             transport.cells.set(start.x)  # for algorithms whose models are cells
-        journal.start(birth.life, start.c, birth.how, *birth.source)
+        journal.start(birth.life, self.options.session, start.c, birth.how, *birth.source)
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, birth.life, line.warn, seconds, self.options.save_steps)
         line.life, line.first = birth.life, start.c

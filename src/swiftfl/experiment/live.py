@@ -49,10 +49,12 @@ def resume_live(path: Path, config: Config, progress: Progress) -> Result:
     saved, lives = _saved(path / CLIENTS, parts)
     rows = folder.read_rows("metrics.jsonl")
     folder.rewrite_rows("metrics.jsonl", rows)
-    folder.rewrite_rows("events.jsonl", folder.read_rows("events.jsonl"))
+    events = folder.read_rows("events.jsonl")
+    session = 1 + sum(event["event"] == "resume" for event in events)
+    folder.rewrite_rows("events.jsonl", events)
     done = sum(s.state.c - 1 for s in saved if s is not None)
     folder.append("events.jsonl", {"event": "resume", "iteration": done, "time": 0.0})
-    engine = Local(parts.setup, path / CLIENTS, build_options(config), saved, lives)
+    engine = Local(parts.setup, path / CLIENTS, build_options(config, session), saved, lives)
     return _Watch(config, parts, engine, folder, rows).run(progress)
 
 
@@ -63,9 +65,9 @@ def _saved(folder: Path, parts: Parts) -> tuple[list[Saved | None], list[int]]:
     return common([read_all(folder, i, size) for i in range(n)], in_rounds), lives
 
 
-def build_options(config: Config) -> Options:
+def build_options(config: Config, session: int = 0) -> Options:
     live = config.engine.live
-    return Options(live.save_seconds, live.save_steps, live.record, live.restart_lost)
+    return Options(live.save_seconds, live.save_steps, live.record, live.restart_lost, session=session)
 
 
 class _Watch:

@@ -1,0 +1,64 @@
+"""Replaying a recorded live run, and comparing it with what was recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from swiftfl.engines.replay import replay
+from swiftfl.errors import UserError
+from swiftfl.experiment.build import build
+from swiftfl.experiment.config import parse
+from swiftfl.experiment.live import CLIENTS
+from swiftfl.record import RunFolder
+from swiftfl.vector import Vector, consensus
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a replay found; `different` names the clients whose models are not those of the run."""
+
+    algorithm: str
+    clients: int
+    compared: int
+    different: list[int]
+    largest_difference: float
+    loss: float
+    accuracy: float | None
+    seconds: float
+    models: list[Vector]
+
+
+def replay_run(path: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Comparison:
+    """Replay a finished live run; whoever was lost has no final model to compare with."""
+    folder = RunFolder.open(path)
+    config = parse(folder.read_json("config.json"))
+    if not config.engine.real:
+        raise UserError(
+            f"{path} is a run of the {config.engine.name} engine: run it again with the same seed"
+        )
+    if not (path / "summary.json").is_file():
+        raise UserError(f"{path} has not finished: resume it first")
+    summary, recorded = folder.read_json("summary.json"), folder.read_models()["models"]
+    began = time.perf_counter()
+    setup = build(config).setup
+    models = replay(setup, path / CLIENTS, progress)
+    members = [i for i in range(setup.n) if i not in summary["lost"]]
+    different = [i for i in members if not np.array_equal(models[i], recorded[i], equal_nan=True)]
+    gaps = [float(np.abs(models[i].astype(np.float64) - recorded[i]).max()) for i in different]
+    (evaluation,) = setup.workload.evaluate([consensus([models[i] for i in members])])
+    return Comparison(
+        config.algorithm.name,
+        setup.n,
+        len(members),
+        different,
+        max(gaps, default=0.0),
+        evaluation.loss,
+        evaluation.accuracy,
+        time.perf_counter() - began,
+        models,
+    )
