@@ -1,0 +1,111 @@
+"""Live runs for tests: quadratics whose gradients take a given time, on rings, bounded in time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from worlds import quadratic_setup
+
+import swiftfl
+from swiftfl.algorithm import Algorithm
+from swiftfl.engines import Setup
+from swiftfl.engines.local import Local
+from swiftfl.engines.network import Dynamics, Network
+from swiftfl.engines.process import Options
+from swiftfl.sample import Batch, Slope
+from swiftfl.vector import Vector
+from swiftfl.verbs import Verb
+from swiftfl.workload.base import Evaluation, Workload
+
+LIMIT = 60.0
+"""Seconds after which a test gives up."""
+
+
+class Unhurried:
+    """A workload whose every gradient takes some seconds longer."""
+
+    def __init__(self, workload: Workload, seconds: float) -> None:
+        self._workload, self._seconds = workload, seconds
+        self.name, self.parameters, self.buffers = workload.name, workload.parameters, workload.buffers
+
+    def initial(self, seed: int) -> Vector:
+        return self._workload.initial(seed)
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        time.sleep(self._seconds)
+        return self._workload.gradient(x, batch)
+
+    def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
+
+    def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
+        return self._workload.evaluate(xs)
+
+
+def live_setup(
+    algorithm: Algorithm[Verb],
+    n: int = 4,
+    seconds: float = 0.005,
+    method: str = "ccs",
+    dynamics: Dynamics = Dynamics(),
+    **options: Any,
+) -> Setup:
+    graph = swiftfl.ring(n) if n > 2 else swiftfl.path(n)
+    setup, coefficients, workload = quadratic_setup(algorithm, graph, method=method, **options)
+    given = coefficients.influence.tolist()
+    return replace(
+        setup,
+        workload=Unhurried(workload, seconds),
+        network=lambda: Network(graph, given, method, dynamics, 0),
+    )
+
+
+@contextlib.contextmanager
+def running(setup: Setup, folder: Path | None = None, **options: Any) -> Iterator[Local]:
+    """A started run, ended whatever happens."""
+    engine = Local(setup, folder, Options(**options))
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.close()
+
+
+def until(happened: Callable[[], bool], what: str = "what is awaited", limit: float = LIMIT) -> None:
+    end = time.monotonic() + limit
+    while not happened():
+        assert time.monotonic() < end, f"{what} has not happened in {limit} s"
+        time.sleep(0.01)
+
+
+def steps(engine: Local) -> list[float]:
+    return engine.board.column("c")
+
+
+def under_way(engine: Local, c: int = 3) -> None:
+    """Wait until every client has taken a few steps."""
+    until(lambda: min(steps(engine)) >= c, f"step {c} of every client")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (one that is dead but not yet waited for does not)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return file.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def pids(engine: Local) -> list[int]:
+    until(lambda: len(engine._nursery.pids) == engine.n, "the start of every client")
+    return [engine.pid(i) for i in range(engine.n)]
+
+
+def shared_memory_files() -> set[str]:
+    return set(os.listdir("/dev/shm"))  # noqa: PTH208

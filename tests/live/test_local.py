@@ -1,0 +1,132 @@
+"""Live runs that end well: the same quality as in simulation, the same bits when replayed."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_worlds import LIMIT, alive, live_setup, pids, running, shared_memory_files, steps, under_way, until
+from worlds import run_to_end, slow
+
+from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Swift, dsgd, ldsgd, pasgd
+from swiftfl.costs import Costs
+from swiftfl.engines import Virtual
+from swiftfl.engines.local import Local
+from swiftfl.engines.network import Dynamics
+from swiftfl.engines.process import Options
+from swiftfl.engines.rates import rate_report
+from swiftfl.engines.replay import replay
+from swiftfl.engines.saves import common, read_all
+from swiftfl.errors import UserError
+from swiftfl.rules import SGD
+from swiftfl.schedule import every
+
+IN_ROUNDS = [dsgd(SGD(0.9)), pasgd(2), ldsgd(1, 2), AllReduceSgd(), FedAvg()]
+
+
+def test_swift_ends_near_the_optimum_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = shared_memory_files()
+    setup = live_setup(Swift(), seconds=0.0, epochs=60, noise=0.0)
+    with running(setup, tmp_path / "clients") as engine:
+        mine = pids(engine)
+        assert engine.wait(LIMIT)
+        live = np.mean(engine.models(), axis=0)
+    simulated = np.mean(run_to_end(Virtual(dataclasses.replace(setup, network=None))).models, axis=0)
+    assert engine.lost == [] and engine.errors == {} and not engine.stopped
+    assert steps(engine) == [301.0] * 4
+    assert np.linalg.norm(live - simulated) < 0.2 * np.linalg.norm(simulated)
+    assert not any(map(alive, [*mine, engine._nursery.pid]))
+    assert shared_memory_files() == before
+
+
+@pytest.mark.parametrize("algorithm", IN_ROUNDS, ids=lambda a: a.name)
+def test_algorithms_in_rounds_end_as_in_simulation(algorithm, tmp_path: Path) -> None:
+    setup = live_setup(algorithm, seconds=0.0, method="metropolis", epochs=6)
+    with running(setup, tmp_path / "clients") as engine:
+        assert engine.wait(LIMIT)
+        live = engine.models()
+    simulated = run_to_end(Virtual(dataclasses.replace(setup, network=None))).models
+    again = replay(setup, tmp_path / "clients")
+    for mine, theirs, repeated in zip(live, simulated, again, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+        np.testing.assert_array_equal(mine, repeated)
+
+
+@pytest.mark.parametrize("s", [0, 2])
+def test_swift_is_replayed_bit_for_bit(s: int, tmp_path: Path) -> None:
+    setup = live_setup(Swift(every(s), SGD(0.9)), n=5, seconds=0.001, epochs=10)
+    with running(setup, tmp_path / "clients") as engine:
+        assert engine.wait(LIMIT)
+        live = engine.models()
+    for mine, repeated in zip(live, replay(setup, tmp_path / "clients"), strict=True):
+        np.testing.assert_array_equal(mine, repeated)
+
+
+def test_adpsgd_runs_and_says_that_it_cannot_be_replayed(tmp_path: Path) -> None:
+    setup = live_setup(AdPsgd(), seconds=0.001, method="metropolis", epochs=6)
+    with running(setup, tmp_path / "clients") as engine:
+        assert engine.wait(LIMIT)
+        assert np.isfinite(engine.models()).all()
+    with pytest.raises(UserError, match="cannot be replayed"):
+        replay(setup, tmp_path / "clients")
+
+
+def test_a_count_of_iterations_ends_a_run() -> None:
+    for algorithm, method in ((Swift(), "ccs"), (dsgd(), "metropolis")):
+        with running(live_setup(algorithm, seconds=0.002, method=method, iterations=60)) as engine:
+            assert engine.wait(LIMIT)
+            assert not engine.stopped
+            assert 60 <= engine.iteration <= 400
+            if engine.in_rounds:
+                assert len(set(steps(engine))) == 1
+
+
+@pytest.mark.parametrize(("algorithm", "method"), [(Swift(rule=SGD(0.9)), "ccs"), (dsgd(), "metropolis")])
+def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp_path: Path) -> None:
+    setup, folder = live_setup(algorithm, method=method, epochs=12), tmp_path / "clients"
+    with running(setup, folder) as engine:
+        under_way(engine, 5)
+        engine.stop()
+        assert engine.wait(LIMIT)
+        assert engine.stopped and engine.lost == []
+    saves = common([read_all(folder, i, 7) for i in range(4)], engine.in_rounds)
+    assert [saved.state.c for saved in saves if saved] == steps(engine)
+    if engine.in_rounds:
+        assert len(set(steps(engine))) == 1
+    engine = Local(setup, folder, Options(session=1), saves)
+    try:
+        engine.start()
+        assert engine.wait(LIMIT)
+        assert steps(engine) == [61.0] * 4
+        live = engine.models()
+    finally:
+        engine.close()
+    for mine, repeated in zip(live, replay(setup, folder), strict=True):
+        np.testing.assert_array_equal(mine, repeated)
+
+
+def test_a_slow_client_slows_nobody_and_its_rate_is_seen() -> None:
+    setup = live_setup(Swift(), seconds=0.005, epochs=400, costs=Costs(slowdowns=slow({1: 4.0})))
+    with running(setup) as engine:
+        until(lambda: max(steps(engine)) >= 60, "60 steps")
+        taken = steps(engine)
+        times = engine.board.rows[:, [engine.board.at(k) for k in ("compute", "communication", "waiting")]]
+        seconds = times.sum(axis=1).tolist()
+    assert taken[1] < 0.6 * min(taken[0], taken[2], taken[3])
+    report = rate_report(range(4), [0.25] * 4, setup.weights, engine.board.column("steps"), seconds)
+    assert report.true[1] < 0.18 < min(report.true[0], report.true[2], report.true[3])
+    assert report.gap > 0.05 and report.row_sum_error > 0.01
+
+
+def test_measured_influence_is_sent_to_clients_while_they_train(tmp_path: Path) -> None:
+    dynamics = Dynamics(measured=True, keep_objective=True, measure_every=10)
+    costs = Costs(slowdowns=slow({1: 4.0}))
+    setup = live_setup(Swift(), seconds=0.004, epochs=400, costs=costs, dynamics=dynamics)
+    with running(setup, tmp_path / "clients") as engine:
+        assert engine.network is not None
+        until(lambda: engine.network is not None and engine.network.renewals >= 3, "three renewals")
+        assert engine.network.influence[1] < 0.2
+        assert engine.terms[1].scale > 1.2
+        until(lambda: (tmp_path / "clients/client-0001.jsonl").read_text().count('"terms"') >= 2, "new terms")
