@@ -209,7 +209,7 @@ class OneLock(SharedMemoryTransport):
 def test_the_battery_catches_processes(
     end: type[SharedMemoryTransport], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "LIMIT", 10.0)
+    monkeypatch.setattr(crew, "LIMIT", 4.0)
     monkeypatch.setattr(SharedMemory, "connect", lambda plan, i: end(plan, i))
     report = run_one(KINDS["shared_memory"], check)
     assert report.passed is False

@@ -193,10 +193,15 @@ class SharedMemoryTransport(Observer):
     # --- wait-free ---
 
     def publish(self, x: Vector, version: int) -> None:
-        if x.size != self.layout.size or version < self.version:
-            raise ValueError(f"cannot publish {x.size} numbers as version {version} after {self.version}")
+        self._check_size(x)
+        if version < self.version:
+            raise ValueError(f"version {version} cannot come after version {self.version}")
         self.version = version
         self.own.write(x, version)
+
+    def _check_size(self, x: Vector) -> None:
+        if x.shape != (self.layout.size,):
+            raise ValueError(f"a vector of shape {x.shape} is no model of {self.layout.size} numbers")
 
     def lost(self) -> frozenset[int]:
         return frozenset(k for k in self.neighbours if self.board.get(k, at.GONE))
@@ -226,6 +231,7 @@ class SharedMemoryTransport(Observer):
         return Rounds(self.i, self.board, offers)
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
+        self._check_size(x)
         self.rounds.offer(x, round, to)
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
@@ -237,6 +243,7 @@ class SharedMemoryTransport(Observer):
         return Reduction(self.i, self.board, given, self._vectors(self.layout.sum_at, 1, writable=True)[0])
 
     def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
+        self._check_size(value)
         return self.reduction.mean(value, weight, round)
 
     @cached_property
