@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 import swiftfl
+from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import Swift, dsgd, ldsgd, pasgd
 from swiftfl.data.batches import NoSamples
 from swiftfl.engines import Setup, Virtual
@@ -16,10 +17,11 @@ from swiftfl.experiment.measure import times_per_epoch
 from swiftfl.graph import communication_coefficients
 from swiftfl.recipes.hardware import MESSAGE_BYTES, STEPS_PER_EPOCH, paper_costs
 from swiftfl.schedule import constant, every
+from swiftfl.verbs import Verb
 from swiftfl.workload.quadratic import Free
 
 # name: (algorithm, weights, printed epoch, printed communication), from the paper's baseline table
-ROWS = {
+ROWS: dict[str, tuple[Algorithm[Verb], str, float, float]] = {
     "D-SGD C_0 (calibrated)": (dsgd(), "metropolis", 1.558, 0.627),
     "SWIFT C_0": (Swift(every(0)), "ccs", 1.019, 0.086),
     "SWIFT C_1": (Swift(every(1)), "ccs", 1.016, 0.064),

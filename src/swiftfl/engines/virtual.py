@@ -282,6 +282,7 @@ class Virtual(World):
         for i, (w, scale) in renewed.items():
             terms = Terms(w, scale, first[i])
             if self.finished[i]:
+                self.renewed.pop(i, None)
                 self.adopt(i, terms)
                 continue
             earlier = [t for t in self.renewed.get(i, ()) if t.from_round < first[i]]
