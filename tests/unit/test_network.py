@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -701,3 +702,18 @@ def test_a_resumed_run_has_the_same_events(tmp_path: Path) -> None:
 
     assert len(changes("whole")) > 20
     assert changes("resumed") == changes("whole")
+
+
+def test_the_files_of_the_documentation_work() -> None:
+    page = (EXAMPLES.parent / "docs" / "network.md").read_text(encoding="utf-8")
+    network, costs = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.S))
+    config = recipe("digits").with_changes(
+        {
+            "engine.network": network,
+            "engine.costs": costs,
+            "engine.epochs": 12,
+            "evaluation.every_epochs": 12.0,
+        }
+    )
+    result = run(config)
+    assert result.summary["renewals"] > 5
