@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from worlds import quadratic_setup
-
 import swiftfl
 from swiftfl.algorithm import Algorithm
 from swiftfl.engines import Setup
@@ -22,6 +20,7 @@ from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
 from swiftfl.verbs import Verb
 from swiftfl.workload.base import Evaluation, Workload
+from worlds import quadratic_setup
 
 LIMIT = 60.0
 """Seconds after which a test gives up."""

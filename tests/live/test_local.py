@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from live_worlds import LIMIT, alive, live_setup, pids, running, shared_memory_files, steps, under_way, until
-from worlds import run_to_end, slow
 
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Swift, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs
@@ -22,6 +21,7 @@ from swiftfl.engines.saves import common, read_all
 from swiftfl.errors import UserError
 from swiftfl.rules import SGD
 from swiftfl.schedule import every
+from worlds import run_to_end, slow
 
 IN_ROUNDS = [dsgd(SGD(0.9)), pasgd(2), ldsgd(1, 2), AllReduceSgd(), FedAvg()]
 
@@ -34,7 +34,9 @@ def test_swift_ends_near_the_optimum_and_leaves_nothing_behind(tmp_path: Path) -
         assert engine.wait(LIMIT)
         live = np.mean(engine.models(), axis=0)
     simulated = np.mean(run_to_end(Virtual(dataclasses.replace(setup, network=None))).models, axis=0)
-    assert engine.lost == [] and engine.errors == {} and not engine.stopped
+    assert engine.lost == []
+    assert engine.errors == {}
+    assert not engine.stopped
     assert steps(engine) == [301.0] * 4
     assert np.linalg.norm(live - simulated) < 0.2 * np.linalg.norm(simulated)
     assert not any(map(alive, [*mine, engine._nursery.pid]))
@@ -90,7 +92,8 @@ def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp
         under_way(engine, 5)
         engine.stop()
         assert engine.wait(LIMIT)
-        assert engine.stopped and engine.lost == []
+        assert engine.stopped
+        assert engine.lost == []
     saves = common([read_all(folder, i, 7) for i in range(4)], engine.in_rounds)
     assert [saved.state.c for saved in saves if saved] == steps(engine)
     if engine.in_rounds:
@@ -117,7 +120,8 @@ def test_a_slow_client_slows_nobody_and_its_rate_is_seen() -> None:
     assert taken[1] < 0.6 * min(taken[0], taken[2], taken[3])
     report = rate_report(range(4), [0.25] * 4, setup.weights, engine.board.column("steps"), seconds)
     assert report.true[1] < 0.18 < min(report.true[0], report.true[2], report.true[3])
-    assert report.gap > 0.05 and report.row_sum_error > 0.01
+    assert report.gap > 0.05
+    assert report.row_sum_error > 0.01
 
 
 def test_measured_influence_is_sent_to_clients_while_they_train(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from swiftfl.engines.board import ABSENT, FINISHED, READY, RUNNING, STOPPED, Board
+from swiftfl.engines.board import ABSENT, AT, FINISHED, READY, RUNNING, STOPPED, Board
 from swiftfl.engines.ending import Ending
 from swiftfl.engines.nursery import Birth, Ended, Nursery
 from swiftfl.engines.process import Home, Options, pack_terms
@@ -279,49 +279,48 @@ class Local:
             saved = saves[0]
             birth = Birth(i, life, "saved", saved.state.c, (saved.life, saved.state.c), alone, self.in_rounds)
         else:
-            teacher, version = self._teacher(i)
             c = max(1, int(self.board.rows[i, 0]))
-            birth = Birth(i, life, "model", c, (teacher, version), alone, self.in_rounds)
+            birth = Birth(i, life, "model", c, (self._teacher(i),), alone, self.in_rounds)
         self._note("restart", i, how=birth.how, life=life)
         self._lives[i] = life
         self._joining.add(i)
         self._start(birth)
 
-    def _teacher(self, i: int) -> tuple[int, int]:
-        """The most advanced neighbour that is there (or whoever is), and the version of its model."""
+    def _teacher(self, i: int) -> int:
+        """The most advanced neighbour that is there, or whoever is."""
         near = [k for k in self.setup.weights[i].of if k in self.living] or sorted(self.living)
-        k = max(near, key=lambda k: (self.board.rows[k, 0], -k))
-        version = self.wires.observe().read(k, lambda model, version: version)
-        return k, version or 0
+        return max(near, key=lambda k: (self.board.rows[k, 0], -k))
 
     def _join(self, i: int) -> None:
         """Client i is back and ready: it is a neighbour again from the renewal on."""
         self._joining.discard(i)
-        self.wires.rejoin(i, self._next_round())
+        from_round = self._next_round(without=i)
+        self.wires.rejoin(i, from_round)
         self.lost.remove(i)
         self._note("join", i)
         if self.network is not None:
             self.network.known.add(i)
             self.network.present.add(i)
-            self._renew()
+            self._renew(from_round)
         else:
-            self._send(i, Terms(self.setup.weights[i], 1.0, self._next_round()))
+            self._send(i, Terms(self.setup.weights[i], 1.0, from_round))
 
     # --- terms ---------------------------------------------------------------------------------
 
-    def _next_round(self) -> int:
+    def _next_round(self, without: int = -1) -> int:
         """A round that nobody will have begun before it has been told of it."""
         if not self.in_rounds:
             return 0
-        active = [i for i in self.living if i not in self._joining and self.board.phase(i) != FINISHED]
-        steps = max((self.board.rows[i, 0] for i in active), default=0.0)
-        rate = steps / max(self.now, 0.1)
-        return int(steps + max(_NOTICE_ROUNDS, _NOTICE_SECONDS * rate))
+        others = self.living - self._joining - {without}
+        active = [i for i in others if self.board.phase(i) != FINISHED]
+        furthest = max((self.board.rows[i, 0] for i in active), default=0.0)
+        rate = max((self.board.rows[i, AT["steps"]] for i in active), default=0.0) / max(self.now, 0.1)
+        return int(furthest + max(_NOTICE_ROUNDS, _NOTICE_SECONDS * rate))
 
-    def _renew(self) -> None:
+    def _renew(self, from_round: int | None = None) -> None:
         """Send everybody who is there its new coefficients."""
         assert self.network is not None
-        from_round = self._next_round()
+        from_round = self._next_round() if from_round is None else from_round
         renewed = self.network.renew()
         self._note("renew", clients=len(renewed), components=len(self.network.components()))
         for i, (w, scale) in renewed.items():

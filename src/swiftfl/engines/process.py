@@ -17,12 +17,12 @@ from swiftfl.engines.board import FINISHED, HOLDING, READY, RUNNING, STARTING, S
 from swiftfl.engines.journal import Journal, journal_file
 from swiftfl.engines.live import LiveClient, Order, Tally
 from swiftfl.engines.nursery import Birth, name_process
-from swiftfl.engines.saves import Saver, paths, read
+from swiftfl.engines.saves import Saver, read_all
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.world import Terms
 from swiftfl.errors import UserError
 from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
-from swiftfl.vector import Vector, Weights
+from swiftfl.vector import Weights
 
 _LARGEST = 1 << 20
 _LOOK_EVERY = 0.005  # seconds between two looks at the board by a client that holds
@@ -74,7 +74,8 @@ class Home:
         transport = self.wires.connect(i)
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), line.warn)
-        start = _first_state(self, birth, transport)
+        line.life = birth.life
+        start, source = _first_state(self, birth, transport)
         terms = unpack_terms([*birth.terms, 0])
         if birth.joins:
             board.enter(i, READY)
@@ -82,10 +83,10 @@ class Home:
             start = State(start.x, max(start.c, terms.from_round), start.memory)
         if birth.how != "initial":
             transport.cells.set(start.x)  # for algorithms whose models are cells
-        journal.start(birth.life, self.options.session, start.c, birth.how, *birth.source)
+        journal.start(birth.life, self.options.session, start.c, birth.how, *source)
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, birth.life, line.warn, seconds, self.options.save_steps)
-        line.life, line.first = birth.life, start.c
+        line.first = start.c
         client = LiveClient(self.setup, i, start, birth.life, transport, line, journal, saver, terms)
         client.announce()
         line.report(start.c, client.tally)
@@ -111,23 +112,25 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _first_state(home: Home, birth: Birth, transport: SharedMemoryTransport) -> State:
+def _first_state(home: Home, birth: Birth, transport: SharedMemoryTransport) -> tuple[State, tuple[int, ...]]:
+    """The state that this life starts from, and what to note of where it comes from."""
     x0 = home.setup.workload.initial(home.setup.seed)
     if birth.how == "initial":
-        return State(x0, birth.c)
+        return State(x0, birth.c), ()
     if birth.how == "saved":
-        assert home.folder is not None
-        life, c = birth.source
-        for file in paths(home.folder, birth.client):
-            if file.is_file():
-                saved = read(file, birth.client, x0.size)
-                if (saved.life, saved.state.c) == (life, c):
-                    return State(saved.state.x, birth.c, saved.state.memory)
-        raise UserError(f"client {birth.client} has lost its save of step {c}")
-    teacher, version = birth.source
-    kept: list[Vector] = []
-    transport.read(teacher, lambda model, now: kept.append(model.copy()) if now == version else None)
-    return State(kept[0] if kept else x0, birth.c)
+        return _saved_state(home, birth, x0.size), birth.source
+    (teacher,) = birth.source
+    found = transport.read(teacher, lambda model, version: (model.copy(), version))
+    x, version = (x0, 0) if found is None else found
+    return State(x, birth.c), (teacher, version)
+
+
+def _saved_state(home: Home, birth: Birth, size: int) -> State:
+    assert home.folder is not None
+    for saved in read_all(home.folder, birth.client, size):
+        if (saved.life, saved.state.c) == birth.source:
+            return State(saved.state.x, birth.c, saved.state.memory)
+    raise UserError(f"client {birth.client} has lost its save of step {birth.source[1]}")
 
 
 class Line:

@@ -1,0 +1,220 @@
+"""Clients that are stopped, killed, started again or mad, and disks that are full: the others go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_worlds import LIMIT, Unhurried, alive, live_setup, pids, running, steps, under_way, until
+
+from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
+from swiftfl.engines import process, saves
+from swiftfl.engines.local import Local
+from swiftfl.engines.replay import replay
+from swiftfl.rules import SGD
+from swiftfl.sample import Batch, Slope
+from swiftfl.vector import Vector
+
+NOTICED = 2.0
+"""Seconds in which a loss must be noticed."""
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process's own memory."""
+    fields = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
+    )
+    return int(fields["RssAnon"].split()[0]) * 1024
+
+
+def kill(engine: Local, *clients: int) -> None:
+    for i in clients:
+        os.kill(pids(engine)[i], signal.SIGKILL)
+    until(lambda: set(clients) <= set(engine.lost), "the notice of a loss", NOTICED)
+
+
+def test_a_stopped_neighbour_costs_neither_time_nor_memory() -> None:
+    with running(live_setup(Swift(), dimension=20_000, epochs=10_000)) as engine:
+        under_way(engine, 20)
+        before, at_first = steps(engine), time.monotonic()
+        time.sleep(1.5)
+        usual = (steps(engine)[0] - before[0]) / (time.monotonic() - at_first)
+        held = {i: resident(engine.pid(i)) for i in (0, 2, 3)}
+        os.kill(engine.pid(1), signal.SIGSTOP)
+        time.sleep(0.1)
+        before, stopped_at = steps(engine), time.monotonic()
+        time.sleep(3.0)
+        after, passed = steps(engine), time.monotonic() - stopped_at
+        os.kill(engine.pid(1), signal.SIGCONT)
+        for i in (0, 2, 3):
+            assert after[i] - before[i] > 0.4 * usual * passed
+            assert resident(engine.pid(i)) < held[i] + (4 << 20)
+        assert after[1] == before[1]
+        assert engine.lost == []
+        until(lambda: steps(engine)[1] > after[1], "the stopped client's next step")
+
+
+@pytest.mark.parametrize("killed", [(1,), (0, 2), (0, 1, 2)])
+def test_survivors_of_a_kill_finish(killed: tuple[int, ...], tmp_path: Path) -> None:
+    with running(live_setup(Swift(), epochs=30), tmp_path / "clients") as engine:
+        under_way(engine)
+        kill(engine, *killed)
+        assert engine.wait(LIMIT)
+        assert sorted(engine.lost) == list(killed)
+        assert [steps(engine)[i] for i in engine.members()] == [151.0] * (4 - len(killed))
+        assert engine.network is not None
+        assert engine.network.renewals >= 1
+        live = engine.models()
+        assert sorted(e["client"] for e in engine.log if e["event"] == "lost") == list(killed)
+        for i in engine.members():
+            assert abs(engine.terms[i].w.own + sum(engine.terms[i].w.of.values()) - 1) < 1e-12
+            assert not set(engine.terms[i].w.of) & set(killed)
+    again = replay(live_setup(Swift(), epochs=30), tmp_path / "clients")
+    for i in engine.members():
+        np.testing.assert_array_equal(live[i], again[i])
+
+
+@pytest.mark.parametrize("algorithm", [dsgd(), AllReduceSgd()], ids=lambda a: a.name)
+def test_algorithms_in_rounds_go_on_without_the_lost(algorithm, tmp_path: Path) -> None:
+    with running(live_setup(algorithm, method="metropolis", epochs=12), tmp_path / "clients") as engine:
+        under_way(engine)
+        kill(engine, 1)
+        assert engine.wait(LIMIT)
+        assert engine.lost == [1]
+        assert [steps(engine)[i] for i in engine.members()] == [61.0] * 3
+        assert np.isfinite(engine.models()).all()
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["its save", "a neighbour's model"])
+def test_a_lost_client_comes_back(saved: bool, tmp_path: Path) -> None:
+    setup, folder = live_setup(Swift(rule=SGD(0.9)), epochs=24), tmp_path / "clients"
+    with running(
+        setup, folder, restart_lost=True, save_seconds=None, save_steps=4 if saved else None
+    ) as engine:
+        under_way(engine, 12)
+        os.kill(engine.pid(2), signal.SIGKILL)
+        until(lambda: any(event["event"] == "join" for event in engine.log), "the return", NOTICED + 5)
+        assert engine.wait(LIMIT)
+        assert engine.lost == []
+        assert engine.restarts == [0, 0, 1, 0]
+        assert steps(engine) == [121.0] * 4
+        assert [e["how"] for e in engine.log if e["event"] == "restart"] == ["saved" if saved else "model"]
+        assert set(engine.terms[1].w.of) == {0, 2}
+        live = engine.models()
+    for mine, repeated in zip(live, replay(setup, folder), strict=True):
+        np.testing.assert_array_equal(mine, repeated)
+
+
+def test_a_client_comes_back_into_rounds(tmp_path: Path) -> None:
+    setup = live_setup(dsgd(), method="metropolis", epochs=60)
+    with running(setup, tmp_path / "clients", restart_lost=True) as engine:
+        under_way(engine, 5)
+        os.kill(engine.pid(2), signal.SIGKILL)
+        until(lambda: any(event["event"] == "join" for event in engine.log), "the return", NOTICED + 5)
+        assert engine.wait(LIMIT)
+        assert engine.lost == []
+        assert steps(engine) == [301.0] * 4
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from live_worlds import *
+from swiftfl.algorithms import Swift
+if __name__ == "__main__":
+    with running(live_setup(Swift(), epochs=100000), Path(sys.argv[1])) as engine:
+        under_way(engine)
+        print(engine._nursery.pid, *pids(engine), flush=True)
+        time.sleep(60)
+"""
+
+
+def test_nobody_outlives_a_killed_parent(tmp_path: Path) -> None:
+    tests = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"}
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "clients")]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert parent.stdout is not None
+        theirs = [int(word) for word in parent.stdout.readline().split()]
+        assert len(theirs) == 5
+        assert all(map(alive, theirs))
+    finally:
+        parent.kill()
+        parent.wait(timeout=LIMIT)
+    until(lambda: not any(map(alive, theirs)), "the end of every client", 5)
+
+
+def test_a_full_disk_costs_saves_and_record_but_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small_files() -> None:
+        """In each client: no file may grow beyond 700 bytes."""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
+
+    monkeypatch.setattr(process, "_one_thread", small_files)
+    setup = live_setup(Swift(), dimension=200, epochs=10)
+    with running(setup, tmp_path / "clients", save_steps=5) as engine:
+        assert engine.wait(LIMIT)
+    assert engine.lost == []
+    assert steps(engine) == [51.0] * 4
+    assert sum(engine.board.column("saves_failed")) >= 4
+    assert any("cannot save" in text for text in engine.warnings)
+    assert any("cannot be replayed" in text for text in engine.warnings)
+    assert not list((tmp_path / "clients").glob(".*"))
+
+
+def test_no_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(saves, "write", no_space)
+    said: list[str] = []
+    saver = saves.Saver(tmp_path, 3, 0, said.append)
+    for _ in range(2):
+        assert not saver.save(saves.State(np.zeros(3)), 0.0)
+    assert saver.failed == 2
+    assert len(said) == 1
+    assert "No space left" in said[0]
+    assert "client 3" in said[0]
+
+
+class Mad(Unhurried):
+    """One client's gradients are not numbers from some step on."""
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        slope = super().gradient(x, batch)
+        return Slope(slope.g * np.nan, slope.loss) if batch.client == 2 and batch.counter >= 10 else slope
+
+
+def test_models_that_are_not_finite_are_refused_counted_and_never_averaged(tmp_path: Path) -> None:
+    setup = live_setup(Swift(), epochs=10)
+    setup.__dict__["workload"] = Mad(setup.workload, 0.0)
+    with running(setup, tmp_path / "clients") as engine:
+        assert engine.wait(LIMIT)
+        models = engine.models()
+    assert np.isnan(models[2]).all()
+    assert np.isfinite([models[i] for i in (0, 1, 3)]).all()
+    refused = engine.board.column("not_finite")
+    assert refused[1] > 0
+    assert refused[3] > 0
+    assert refused[0] == 0
+    for mine, repeated in zip(models, replay(setup, tmp_path / "clients"), strict=True):
+        np.testing.assert_array_equal(mine, repeated)
+
+
+def test_when_everybody_is_lost_the_run_is_over() -> None:
+    with running(live_setup(Swift(), epochs=10_000)) as engine:
+        under_way(engine)
+        kill(engine, 0, 1, 2, 3)
+        assert engine.wait(LIMIT)
+        with pytest.raises(ValueError, match="no client is left"):
+            engine.fail_if_all_are_lost()
