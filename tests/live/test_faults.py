@@ -160,7 +160,7 @@ def test_a_full_disk_costs_saves_and_record_but_not_the_training(
         """In each client: no file may grow beyond 700 bytes."""
         resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
 
-    monkeypatch.setattr(process, "_one_thread", small_files)
+    monkeypatch.setattr(process, "one_thread", small_files)
     setup = live_setup(Swift(), dimension=200, epochs=10)
     with running(setup, tmp_path / "clients", save_steps=5) as engine:
         assert engine.wait(LIMIT)

@@ -11,6 +11,7 @@ import math
 import mmap
 
 import numpy as np
+import numpy.typing as npt
 
 from swiftfl.engines.arrivals import REASONS
 from swiftfl.engines.live import Order, Tally
@@ -47,6 +48,11 @@ class Board:
 
     def phase(self, i: int) -> int:
         return int(self.rows[i, AT["phase"]])
+
+    @property
+    def orders(self) -> npt.NDArray[np.float64]:
+        """The engine's row, for an engine that has to carry it to clients elsewhere."""
+        return self._orders
 
     # --- the engine's side ---------------------------------------------------------------------
 

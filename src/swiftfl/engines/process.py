@@ -23,6 +23,7 @@ from swiftfl.engines.world import Terms
 from swiftfl.errors import UserError
 from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
 from swiftfl.vector import Weights
+from swiftfl.workload.memory import keep_freed_memory
 
 _LARGEST = 1 << 20
 _LOOK_EVERY = 0.005  # seconds between two looks at the board by a client that holds
@@ -61,7 +62,7 @@ class Home:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us all: the engine decides
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self.board.enter(i, STARTING)
-        _one_thread()
+        one_thread()
         line = Line(self, i)
         try:
             return self._live(birth, line)
@@ -93,7 +94,7 @@ class Home:
         board.enter(i, READY)
         line.wait_for(lambda: board.started)
         board.enter(i, RUNNING)
-        client.began = time.perf_counter()
+        client.began, line.cpu_before = time.perf_counter(), time.process_time()
         outcome = client.run()
         line.report(client.state.c, client.tally, settle=True)
         board.enter(i, FINISHED if outcome == "finished" else STOPPED)
@@ -105,11 +106,12 @@ class Home:
         return 0
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     """Sixteen clients with a thread for each core would be ten times slower."""
     import torch
 
     torch.set_num_threads(1)
+    keep_freed_memory()
 
 
 def _first_state(home: Home, birth: Birth, transport: SharedMemoryTransport) -> tuple[State, tuple[int, ...]]:
@@ -140,14 +142,14 @@ class Line:
         self.board, self.client = home.board, client
         self.socket = home.lines[client]
         self.life, self.first = 0, 1
-        self._cpu_at, self._cpu = 0.0, 0.0
+        self._cpu_at = self._cpu = self.cpu_before = 0.0
 
     # --- what LiveClient asks --------------------------------------------------------------------
 
     def report(self, c: int, tally: Tally, settle: bool = False) -> None:
         now = time.perf_counter()
         if settle or now - self._cpu_at >= _CPU_EVERY:
-            self._cpu_at, self._cpu = now, time.process_time()
+            self._cpu_at, self._cpu = now, time.process_time() - self.cpu_before
         self.board.write(self.client, c, self.life, c - self.first, self._cpu, tally)
 
     def news(self) -> list[Terms]:
