@@ -8,8 +8,8 @@ for themselves from their next fetch on), renews the coefficients among those wh
 
 from __future__ import annotations
 
-import json
 import select
+import signal
 import socket
 import threading
 import time
@@ -17,24 +17,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from swiftfl.engines.board import ABSENT, AT, FINISHED, READY, RUNNING, STOPPED, Board
+from swiftfl.engines.board import ABSENT, AT, FINISHED, READY, RUNNING, STOPPED
 from swiftfl.engines.ending import Ending
 from swiftfl.engines.nursery import Birth, Ended, Nursery
+from swiftfl.engines.post import Post
 from swiftfl.engines.process import Home, Options, pack_terms
 from swiftfl.engines.saves import Saved, read_all
 from swiftfl.engines.setup import Setup
+from swiftfl.engines.watched import Watched
 from swiftfl.engines.world import Terms
-from swiftfl.errors import UserError
 from swiftfl.transports.shared_memory import SharedMemory
-from swiftfl.vector import Vector, Weights
+from swiftfl.vector import Weights
 
 _TICK = 0.05
-_LARGEST = 1 << 16
 _ALONE = Weights(1.0, {})
 _NOTICE_ROUNDS, _NOTICE_SECONDS = 3, 0.5  # how far ahead the round lies at which new weights hold
 
 
-class Local:
+class Local(Watched):
     """A live run; `start` it, `wait` until it is over, and `close` it whatever happened.
 
     `saved` tells from where each client goes on (None: from the start), `lives` how often each has
@@ -51,25 +51,11 @@ class Local:
         saved: Sequence[Saved | None] = (),
         lives: Sequence[int] = (),
     ) -> None:
+        super().__init__(setup)
         n = setup.n
-        self.setup, self.folder, self.options, self.n = setup, folder, options, n
-        self.in_rounds: bool = getattr(setup.algorithm, "in_rounds", True)
-        self.network = None if setup.network is None else setup.network()
+        self.folder, self.options = folder, options
         self._saved, self._lives = list(saved) or [None] * n, list(lives) or [0] * n
-        self.x0 = setup.workload.initial(setup.seed)
-        self.board = Board(n)
-        self.living: set[int] = set()
-        self.lost: list[int] = []  # who is not there at the end, or was not for a while
-        self.restarts = [0] * n
-        self.log: list[dict[str, Any]] = []
-        self.warnings: list[str] = []
-        self.errors: dict[int, str] = {}
-        self.terms = [Terms(w) for w in setup.weights]  # as they were last sent
-        self.born = self.began = self.ended_at = time.perf_counter()
-        self._losses = (0.0, 0.0)
-        self._over, self._asked = threading.Event(), threading.Event()
         self._joining: set[int] = set()
-        self._unsent: dict[int, list[bytes]] = {}
         self._measured_at, self._steps_then = 0, [0.0] * n
         self._away: set[int] = set()
         self._closed = False
@@ -86,7 +72,7 @@ class Local:
             neighbours, self.x0.size, self.x0.dtype, self.x0, prefault=not self.in_rounds
         )
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
-        self._lines = [ours for ours, _ in pairs]
+        self._post = Post([ours for ours, _ in pairs], self.in_rounds)
         theirs = [line for _, line in pairs]
         home = Home(setup, self.options, self.board, self.wires, theirs, self.folder, self.in_rounds)
         self._nursery = Nursery(home.live)
@@ -100,18 +86,6 @@ class Local:
         self._thread = threading.Thread(target=self._supervise, name="swiftfl-supervisor", daemon=True)
         self._thread.start()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait some time; whether the run is over."""
-        return self._over.wait(seconds)
-
-    @property
-    def over(self) -> bool:
-        return self._over.is_set()
-
-    def stop(self) -> None:
-        """Ask everybody to stop where the run can go on later."""
-        self._asked.set()
-
     def close(self) -> None:
         """End every process and give everything back."""
         if self._closed or not hasattr(self, "_nursery"):
@@ -123,69 +97,14 @@ class Local:
         self._nursery.close()
         self._observer.close()
         self.wires.close()
-        for line in self._lines:
-            line.close()
-
-    # --- what can be seen of it ----------------------------------------------------------------
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it ended because it was asked to, before everybody had finished."""
-        return any(self.board.phase(i) == STOPPED for i in range(self.n)) or (
-            self._asked.is_set() and any(self.board.phase(i) != FINISHED for i in self.members())
-        )
-
-    @property
-    def iteration(self) -> int:
-        """Client steps in all (also those of earlier lives that a save kept)."""
-        return int(sum(max(0.0, c - 1) for c in self.board.column("c")))
-
-    @property
-    def now(self) -> float:
-        return (self.ended_at if self.over else time.perf_counter()) - self.began
-
-    def members(self) -> list[int]:
-        """The clients whose models count."""
-        return [i for i in range(self.n) if i not in self.lost]
-
-    def models(self) -> list[Vector]:
-        """A copy of each client's newest model; x0 for one that has none."""
-        return [self._newest(i) for i in range(self.n)]
-
-    def _newest(self, i: int) -> Vector:
-        model: Vector | None = self._observer.read(i, lambda x, version: x.copy())
-        return self.x0.copy() if model is None else model
-
-    def pid(self, i: int) -> int:
-        return self._nursery.pids[i]
-
-    def train_loss(self) -> float | None:
-        """The mean loss of the batches since the last call."""
-        before = self._losses
-        self._losses = sum(self.board.column("loss_sum")), sum(self.board.column("loss_count"))
-        count = self._losses[1] - before[1]
-        return (self._losses[0] - before[0]) / count if count > 0 else None
-
-    def given_influence(self) -> list[float]:
-        """What the coefficients in force were made for."""
-        return list(self.setup.influence) if self.network is None else self.network.influence.tolist()
-
-    @property
-    def start_seconds(self) -> float:
-        """How long it took until every client was ready."""
-        return self.began - self.born
-
-    @property
-    def models_in_memory(self) -> int:
-        """One per client, and its slots in shared memory."""
-        return sum(1 + self.wires.layout.slots(i) for i in range(self.n))
+        self._post.close()
 
     # --- the supervisor's loop -----------------------------------------------------------------
 
     def _supervise(self) -> None:
         try:
             while not self._over.is_set():
-                select.select([self._nursery.socket, *self._lines], [], [], _TICK)
+                select.select([self._nursery.socket, *self._post.lines], [], [], _TICK)
                 self._tick()
         except Exception as error:  # a mistake of ours must not leave a run that never ends
             self.errors[-1] = f"the supervisor failed: {type(error).__name__}: {error}"
@@ -198,8 +117,8 @@ class Local:
             self._ended(ended)
         if not self._nursery.alive:
             for i in list(self.living):
-                self._ended(Ended(i, int(self.board.rows[i, 1]), 9))
-        self._flush()
+                self._ended(Ended(i, self._life(i), signal.SIGKILL))
+        self._post.deliver(self.living)
         phases = {i: self.board.phase(i) for i in self.living}
         if not self.board.started:
             self._begin(phases)
@@ -272,14 +191,14 @@ class Local:
     def _restart(self, i: int) -> None:
         """From its last save, or else from the newest model of a neighbour."""
         self.restarts[i] += 1
-        life = int(max(self.board.rows[i, 1], self._lives[i])) + 1
+        life = self._life(i) + 1
         alone = pack_terms(Terms(_ALONE))[:3]
         saves = [] if self.folder is None else read_all(self.folder, i, self.x0.size)
         if saves:
             saved = saves[0]
             birth = Birth(i, life, "saved", saved.state.c, (saved.life, saved.state.c), alone, self.in_rounds)
         else:
-            c = max(1, int(self.board.rows[i, 0]))
+            c = max(1, int(self.board.rows[i, AT["c"]]))
             birth = Birth(i, life, "model", c, (self._teacher(i),), alone, self.in_rounds)
         self._note("restart", i, how=birth.how, life=life)
         self._lives[i] = life
@@ -289,7 +208,7 @@ class Local:
     def _teacher(self, i: int) -> int:
         """The most advanced neighbour that is there, or whoever is."""
         near = [k for k in self.setup.weights[i].of if k in self.living] or sorted(self.living)
-        return max(near, key=lambda k: (self.board.rows[k, 0], -k))
+        return max(near, key=lambda k: (self.board.rows[k, AT["c"]], -k))
 
     def _join(self, i: int) -> None:
         """Client i is back and ready: it is a neighbour again from the renewal on."""
@@ -313,7 +232,7 @@ class Local:
             return 0
         others = self.living - self._joining - {without}
         active = [i for i in others if self.board.phase(i) != FINISHED]
-        furthest = max((self.board.rows[i, 0] for i in active), default=0.0)
+        furthest = max((self.board.rows[i, AT["c"]] for i in active), default=0.0)
         rate = max((self.board.rows[i, AT["steps"]] for i in active), default=0.0) / max(self.now, 0.1)
         return int(furthest + max(_NOTICE_ROUNDS, _NOTICE_SECONDS * rate))
 
@@ -328,26 +247,12 @@ class Local:
                 self._send(i, Terms(w, scale, from_round))
 
     def _send(self, i: int, terms: Terms) -> None:
-        """Put terms on their way; what does not fit now goes later, the newest only if in no rounds."""
         self.terms[i] = terms
-        packet = json.dumps({"life": self._life(i), "terms": pack_terms(terms)}).encode()
-        waiting = self._unsent.get(i, []) if self.in_rounds else []
-        self._unsent[i] = [*waiting, packet]
-        self._flush()
+        self._post.send(i, self._life(i), terms)
+        self._post.deliver(self.living)
 
     def _life(self, i: int) -> int:
-        return max(int(self.board.rows[i, 1]), self._lives[i])
-
-    def _flush(self) -> None:
-        for i, packets in list(self._unsent.items()):
-            try:
-                while packets:
-                    self._lines[i].send(packets[0], socket.MSG_DONTWAIT)
-                    packets.pop(0)
-            except OSError:
-                if i in self.living:
-                    continue
-            del self._unsent[i]
+        return max(int(self.board.rows[i, AT["life"]]), self._lives[i])
 
     def _measure(self) -> None:
         """Every so many steps, renew with each client's share of the steps as its influence."""
@@ -367,24 +272,13 @@ class Local:
 
     def _listen(self) -> None:
         """Warnings and errors of clients."""
-        for i, line in enumerate(self._lines):
-            while True:
-                try:
-                    message = json.loads(line.recv(_LARGEST, socket.MSG_DONTWAIT))
-                except (BlockingIOError, OSError):
-                    break
-                if "error" in message:
-                    self.errors[i] = message["error"]
-                else:
-                    self.warnings.append(message["warning"])
-                    self._note("warning", i, text=message["warning"])
+        for i, message in self._post.news():
+            if "error" in message:
+                self.errors[i] = message["error"]
+            else:
+                self.warnings.append(message["warning"])
+                self._note("warning", i, text=message["warning"])
 
     def _note(self, event: str, client: int | None = None, **more: object) -> None:
         row: dict[str, Any] = {"event": event, "iteration": self.iteration, "time": round(self.now, 3)}
         self.log.append({**row, **({} if client is None else {"client": client}), **more})
-
-    def fail_if_all_are_lost(self) -> None:
-        """A run of which nobody is left has no result."""
-        if len(self.members()) == 0:
-            reason = next(iter(self.errors.values()), "every client was lost")
-            raise UserError(f"no client is left: {reason}")
