@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -15,8 +16,10 @@ from swiftfl.cli.run import resume, run
 from swiftfl.cli.screen import Interrupted
 from swiftfl.cli.transport import check_transport
 from swiftfl.errors import UserError
+from swiftfl.transports.ranks import rank_here
 
 INTERRUPTED = 130
+_FIRST_RANK_TELLS = 5.0
 
 app = typer.Typer(
     name="swiftfl",
@@ -79,5 +82,7 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _fail(message: str) -> int:
+    if rank_here():
+        time.sleep(_FIRST_RANK_TELLS)  # and then its launcher ends us; a mistake of ours alone we tell
     print("swiftfl: " + " ".join(message.split()), file=sys.stderr)
     return 2

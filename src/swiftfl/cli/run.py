@@ -12,6 +12,7 @@ from swiftfl.cli.screen import LiveProgress, default_folder, show_table
 from swiftfl.errors import UserError
 
 if TYPE_CHECKING:
+    from swiftfl.experiment.config import Config
     from swiftfl.experiment.run import Result
 
 _CHECKPOINT_SECONDS = 30.0
@@ -115,7 +116,10 @@ def run(
         typer.Option(help="JSON: how the network changes (docs/network.md).", rich_help_panel=_NETWORK),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="virtual, sampled or local (real processes).", rich_help_panel=_TIME)
+        str | None,
+        typer.Option(
+            help="virtual, sampled, local (real processes) or mpi (under mpiexec).", rich_help_panel=_TIME
+        ),
     ] = None,
     slowdown: Annotated[
         list[str] | None, typer.Option(help="CLIENT:FACTOR; may be given again.", rich_help_panel=_TIME)
@@ -195,14 +199,26 @@ def _run(recipe: str, changes: dict[str, Any], out: Path | None, as_json: bool) 
     from swiftfl.recipes import recipe as named
 
     config = parse(read_object(Path(recipe))) if recipe.endswith(".json") else named(recipe)
-    config = config.with_changes(changes)
+    config = config.with_changes(fit_ranks(config, changes))
     folder = out or default_folder(Path(recipe).stem)
     with LiveProgress() as screen:
         result = run_config(config, folder, screen.of(config.algorithm.name), _CHECKPOINT_SECONDS)
     _show(result, folder, as_json)
 
 
+def fit_ranks(config: Config, changes: dict[str, Any]) -> dict[str, Any]:
+    """Under MPI there are as many clients as ranks, unless the request says how many."""
+    if changes.get("engine.name", config.engine.name) != "mpi":
+        return changes
+    from swiftfl.transports.mpi import world
+
+    asked = {"topology.clients", "topology.edges"}.intersection(changes) or config.topology.edges
+    return changes if asked or world().size == 1 else {**changes, "topology.clients": world().size}
+
+
 def _show(result: Result, folder: Path, as_json: bool) -> None:
+    if not result.summary:
+        return  # another rank tells
     name = result.config.algorithm.name
     if as_json:
         print(json.dumps({**result.summary, "algorithm": name, "run": str(folder)}))

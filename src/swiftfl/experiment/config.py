@@ -146,7 +146,7 @@ class LiveConfig(Section):
 
 
 class EngineConfig(Section):
-    name: Literal["virtual", "sampled", "local"] = "virtual"
+    name: Literal["virtual", "sampled", "local", "mpi"] = "virtual"
     barrier: Literal["neighbours", "global"] = "neighbours"
     epochs: Count | None = None
     iterations: Count | None = None
@@ -157,7 +157,7 @@ class EngineConfig(Section):
     @property
     def real(self) -> bool:
         """Whether clients are processes and time is real."""
-        return self.name == "local"
+        return self.name in ("local", "mpi")
 
     @model_validator(mode="after")
     def _needs_an_end(self) -> EngineConfig:

@@ -9,12 +9,13 @@ import numpy as np
 
 from swiftfl.engines.arrivals import REASONS
 from swiftfl.engines.local import Local
+from swiftfl.engines.mpi import Mpi
 from swiftfl.engines.rates import RateReport, rate_report
 from swiftfl.experiment.measure import Measurement, spread
 from swiftfl.vector import consensus, consensus_distance
 
 
-def measure_live(engine: Local, clients: int) -> Measurement:
+def measure_live(engine: Local | Mpi, clients: int) -> Measurement:
     """Evaluate the consensus of the clients' newest models, and up to `clients` of them, as they are now."""
     began = time.perf_counter()
     iteration, now = engine.iteration, engine.now
@@ -40,7 +41,7 @@ def measure_live(engine: Local, clients: int) -> Measurement:
     )
 
 
-def summarise_live(engine: Local, last: Measurement) -> dict[str, Any]:
+def summarise_live(engine: Local | Mpi, last: Measurement) -> dict[str, Any]:
     """The numbers of the table; times are means over the clients that are left, per epoch of their own."""
     split = {
         f"{name}_seconds_per_epoch": _per_epoch(engine, name)
@@ -72,7 +73,7 @@ def summarise_live(engine: Local, last: Measurement) -> dict[str, Any]:
     }
 
 
-def rates(engine: Local) -> RateReport:
+def rates(engine: Local | Mpi) -> RateReport:
     """Given and true influence of those who are left."""
     board = engine.board
     seconds = board.rows[:, [*map(board.at, ("compute", "communication", "waiting"))]].sum(axis=1).tolist()
@@ -81,18 +82,18 @@ def rates(engine: Local) -> RateReport:
     return rate_report(engine.members(), given, weights, board.column("steps"), seconds)
 
 
-def _epochs(engine: Local) -> list[float]:
+def _epochs(engine: Local | Mpi) -> list[float]:
     counters = engine.board.column("c")
     return [(c - 1) / b.steps_per_epoch for c, b in zip(counters, engine.setup.batches, strict=True)]
 
 
-def _per_epoch(engine: Local, name: str) -> float:
+def _per_epoch(engine: Local | Mpi, name: str) -> float:
     seconds, steps = engine.board.column(name), engine.board.column("steps")
     batches = engine.setup.batches
     each = [seconds[i] / steps[i] * batches[i].steps_per_epoch for i in engine.members() if steps[i] > 0]
     return float(np.mean(each)) if each else 0.0
 
 
-def _cpu_per_step(engine: Local) -> float:
+def _cpu_per_step(engine: Local | Mpi) -> float:
     steps = sum(engine.board.column("steps"))
     return 1e3 * sum(engine.board.column("cpu")) / steps if steps else 0.0

@@ -56,6 +56,10 @@ def run(
     checkpoint_every: float | None = None,
 ) -> Result:
     """Run a configuration; with `out`, record it there, with a checkpoint every so many seconds."""
+    if config.engine.name == "mpi":
+        from swiftfl.experiment.mpi import run_mpi
+
+        return run_mpi(config, out, progress)
     if config.engine.real:
         from swiftfl.experiment.live import run_live
 
@@ -79,6 +83,10 @@ def resume(path: Path, progress: Progress = silent, checkpoint_every: float | No
     if (path / "summary.json").is_file():
         raise UserError(f"{path} has finished: there is nothing to resume")
     config = parse(folder.read_json("config.json"))
+    if config.engine.name == "mpi":
+        from swiftfl.experiment.mpi import resume_mpi
+
+        return resume_mpi(path, config, progress)
     if config.engine.real:
         from swiftfl.experiment.live import resume_live
 

@@ -1,0 +1,1 @@
+"""Transports that pass messages: lanes that keep the newest, rounds, cells and reductions, over any wire."""

@@ -1,0 +1,93 @@
+"""AD-PSGD's model cells. A client sends its cell to a neighbour, whose thread moves its own cell half
+of the way and replies with the step that it took; the asker takes the opposite step.
+
+Nobody holds a lock while it waits, so askers cannot deadlock however they ask in circles. Between asking
+and the reply the asker's cell may be moved by others: both take the same step in opposite directions,
+so the sum of all cells stays what it was, which is what averaging is for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from swiftfl.transports.base import Lost
+from swiftfl.transports.messages.parcel import Parcel
+from swiftfl.transports.messages.pump import Pump
+from swiftfl.transports.messages.wire import ANSWER, ASK, LOST
+from swiftfl.vector import Statistics, Vector, advance
+
+
+class Cells:
+    """Client i's cell, and the door through which neighbours ask; it opens with the first use."""
+
+    def __init__(self, pump: Pump, x0: Vector, neighbours: Sequence[int]) -> None:
+        self._pump = pump
+        self._x: Vector = x0.copy()
+        self._lock = threading.Lock()
+        self._own, self._reply = Parcel(x0.size, x0.dtype), Parcel(x0.size, x0.dtype)
+        self._asking = False
+        with pump.moving:
+            for k in neighbours:
+                self._listen(k, Parcel(x0.size, x0.dtype))
+
+    # --- for neighbours, by the thread -----------------------------------------------------------
+
+    def _listen(self, k: int, parcel: Parcel) -> None:
+        if k not in self._pump.gone:
+            self._pump.receive(parcel.data, k, ASK, lambda count: self._asked(k, parcel, count))
+
+    def _asked(self, k: int, parcel: Parcel, count: int) -> None:
+        """Meet half way; the buffer of the question carries the answer."""
+        if count == LOST:
+            return
+        if not parcel.is_whole(count):
+            self._listen(k, parcel)
+            return
+        with self._lock:
+            step = 0.5 * (parcel.vector - self._x)
+            self._x = self._x + step
+        parcel.fill(step, version=parcel.version)
+        self._pump.send(parcel.data, k, ANSWER, lambda count: self._listen(k, parcel))
+
+    # --- for the client --------------------------------------------------------------------------
+
+    def load(self) -> Vector:
+        with self._lock:
+            out: Vector = self._x.copy()
+        return out
+
+    def set(self, x: Vector) -> None:
+        with self._lock:
+            self._x = x.copy()
+
+    def add(self, move: Vector, statistics: Statistics | None) -> Vector:
+        with self._lock:
+            self._x = advance(self._x, move, statistics)
+            out: Vector = self._x.copy()
+        return out
+
+    def average_with(self, k: int) -> Vector:
+        pump, own, reply = self._pump, self._own, self._reply
+        pump.wait(lambda: not self._asking)
+        if k in pump.gone:
+            raise Lost(k)
+        answers: list[int] = []
+        with pump.moving:
+            self._asking = True
+            own.fill(self.load())
+            pump.receive(reply.data, k, ANSWER, answers.append)
+            pump.send(own.data, k, ASK, self._sent)
+        pump.wait(lambda: bool(answers))
+        if answers[0] == LOST or not reply.is_whole(answers[0]):
+            raise Lost(k)
+        return self._apply(lambda x: x - reply.vector)
+
+    def _sent(self, count: int) -> None:
+        self._asking = False
+
+    def _apply(self, change: Callable[[Vector], Vector]) -> Vector:
+        with self._lock:
+            self._x = change(self._x)
+            out: Vector = self._x.copy()
+        return out

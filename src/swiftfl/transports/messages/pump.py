@@ -1,0 +1,161 @@
+"""Whoever keeps the messages moving: a thread, and everybody who waits.
+
+MPI moves large messages only while somebody calls it. The thread does, often while there is something
+to move and seldom when there is not: a neighbour that is stopped must not keep it busy. A call that has
+to wait moves the messages itself meanwhile, which is faster than being woken by the thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from swiftfl.transports.base import Stopped
+from swiftfl.transports.messages.wire import Bytes, Transfer, Wire
+
+SHORT, LONG = 0.0002, 0.002
+"""Seconds between two looks, when something moved a moment ago and when nothing has for a while."""
+_WAITING = 0.0005
+
+Done = Callable[[int], None]
+
+
+class Pump:
+    """All transfers of one client. `done(bytes)` is called once for each, by whoever moves them."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.gone: set[int] = set()
+        self.stopped = False
+        self.waited = 0.0
+        self.failure: BaseException | None = None
+        self.begin: list[Callable[[], None]] = []  # what may start new transfers, asked every time
+        self._moving = threading.RLock()
+        self._transfers: list[Transfer] = []
+        self._about: list[tuple[Done, bool]] = []  # of each: whom to tell, and whether it is a send
+        self._bell = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="swiftfl-messages", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # --- transfers (only while moving: in `begin`, in `done`, or within `moving`) -----------------
+
+    @property
+    def moving(self) -> AbstractContextManager[object]:
+        return self._moving
+
+    def send(self, data: Bytes, to: int, tag: int, done: Done) -> None:
+        self._add(self.wire.send(data, to, tag), self._told(to, done), True)
+
+    def receive(self, data: Bytes, source: int, tag: int, done: Done) -> None:
+        self._add(self.wire.receive(data, source, tag), self._told(source, done), False)
+
+    def _add(self, transfer: Transfer, done: Done, sending: bool) -> None:
+        self._transfers.append(transfer)
+        self._about.append((done, sending))
+
+    def _told(self, other: int, done: Done) -> Done:
+        def tell(count: int) -> None:
+            if count == -1:
+                self.gone.add(other)
+            done(count)
+
+        return tell
+
+    def turn(self) -> bool:
+        """Start what can start, move everything on; whether anything arrived or left."""
+        with self._moving:
+            for begin in self.begin:
+                begin()
+            over = self._take()
+            for done, count in over:
+                done(count)
+            if over:
+                for begin in self.begin:
+                    begin()
+            return bool(over)
+
+    def _take(self) -> list[tuple[Done, int]]:
+        """Those that are over leave the list."""
+        over = self.wire.completed(self._transfers) if self._transfers else []
+        if not over:
+            return []
+        told = [(self._about[position][0], count) for position, count in over]
+        left = sorted(set(range(len(self._about))).difference(position for position, _ in over))
+        self._transfers = [self._transfers[position] for position in left]
+        self._about = [self._about[position] for position in left]
+        return told
+
+    # --- who moves them --------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """There is something to send: do not sleep on."""
+        self._bell.set()
+
+    def _run(self) -> None:
+        pause = SHORT
+        try:
+            while not self._closing:
+                moved = self.turn()
+                pause = SHORT if moved else min(1.5 * pause, LONG)
+                if self._bell.wait(pause):
+                    self._bell.clear()
+                    pause = SHORT
+        except BaseException as error:  # told to the client at its next call
+            self.failure = error
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Until it is so; raises Stopped when the run is stopped meanwhile."""
+        began = time.perf_counter()
+        pause = 2e-5
+        try:
+            while not ready():
+                self.check()
+                if self.stopped:
+                    raise Stopped
+                if self.turn():
+                    pause = 2e-5
+                else:
+                    time.sleep(pause)
+                    pause = min(2 * pause, _WAITING)
+        finally:
+            self.waited += time.perf_counter() - began
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self.failure is not None:
+            raise self.failure
+
+    def flush(self, seconds: float) -> bool:
+        """Wait, at most so long, until everything has left; whether it has."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.check()
+            self.turn()
+            with self._moving:
+                if not self._sends():
+                    return True
+            time.sleep(SHORT)
+        return False
+
+    def close(self) -> bool:
+        """End the thread and the receives; whether nothing was left to be sent."""
+        self._closing = True
+        self._bell.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._moving:
+            for transfer, (_, sending) in zip(self._transfers, self._about, strict=True):
+                if not sending:
+                    transfer.Cancel()
+            end = time.monotonic() + 1.0
+            while len(self._about) > self._sends() and time.monotonic() < end:
+                self._take()
+            return not self._sends()
+
+    def _sends(self) -> int:
+        return sum(sending for _, sending in self._about)

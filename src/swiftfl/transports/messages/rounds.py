@@ -1,0 +1,100 @@
+"""Synchronous rounds: models that are all delivered, in order, each tagged with its round.
+
+A client has two offers, in turn; it waits only for those who have not taken the one that it replaces.
+A receiver has two buffers per neighbour, so that the next round arrives while this one is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from swiftfl.transports.base import Finished, Lost
+from swiftfl.transports.messages.parcel import Parcel
+from swiftfl.transports.messages.pump import Pump
+from swiftfl.transports.messages.wire import LOST, OFFER
+from swiftfl.vector import Vector
+
+T = TypeVar("T")
+
+
+class Edge:
+    """What arrives from one neighbour, in order; receiving starts with the first `collect`."""
+
+    def __init__(self, pump: Pump, source: int, like: Vector) -> None:
+        self.pump, self.source = pump, source
+        self.ready: list[Parcel] = []
+        self.refused = 0
+        with pump.moving:
+            for parcel in (Parcel(like.size, like.dtype), Parcel(like.size, like.dtype)):
+                self._receive(parcel)
+
+    def _receive(self, parcel: Parcel) -> None:
+        if self.source not in self.pump.gone:
+            self.pump.receive(parcel.data, self.source, OFFER, lambda count: self._arrived(parcel, count))
+
+    def _arrived(self, parcel: Parcel, count: int) -> None:
+        if parcel.is_whole(count):
+            self.ready.append(parcel)
+        elif count != LOST:
+            self.refused += 1
+            self._receive(parcel)
+
+    def drop_before(self, round: int) -> None:
+        while self.ready and self.ready[0].round < round:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """The oldest has been used: its buffer takes another."""
+        with self.pump.moving:
+            self._receive(self.ready.pop(0))
+
+
+class Rounds:
+    """Client i's part. `finished(k)` tells the last round that k offered to us, once k has finished."""
+
+    def __init__(self, pump: Pump, like: Vector, finished: Callable[[int], int | None]) -> None:
+        self._pump, self._like, self._finished = pump, like, finished
+        self._offers: list[Parcel] = []
+        self._pins = [0, 0]
+        self._turn = 0
+        self._edges: dict[int, Edge] = {}
+        self.offered: dict[int, int] = {}
+
+    def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
+        if len(self._offers) < 2:
+            self._offers.append(Parcel(x.size, x.dtype))
+        slot, self._turn = self._turn, 1 - self._turn
+        self._pump.wait(lambda: self._pins[slot] == 0)
+        parcel = self._offers[slot]
+        parcel.fill(x, round=round)
+        with self._pump.moving:
+            for k in to:
+                self.offered[k] = round
+                if k not in self._pump.gone:
+                    self._pins[slot] += 1
+                    self._pump.send(parcel.data, k, OFFER, lambda count: self._left(slot))
+        self._pump.ring()
+
+    def _left(self, slot: int) -> None:
+        self._pins[slot] -= 1
+
+    def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
+        edge = self._edges.get(neighbour)
+        if edge is None:
+            edge = self._edges[neighbour] = Edge(self._pump, neighbour, self._like)
+        self._pump.wait(lambda: self._settled(edge, round))
+        if edge.ready and edge.ready[0].round == round:
+            try:
+                return use(edge.ready[0].view)
+            finally:
+                edge.give_back()
+        raise Finished(neighbour) if self._finished(neighbour) is not None else Lost(neighbour)
+
+    def _settled(self, edge: Edge, round: int) -> bool:
+        """The model of this round is here, or will never be."""
+        edge.drop_before(round)
+        if edge.ready or edge.source in self._pump.gone:
+            return True
+        last = self._finished(edge.source)
+        return last is not None and last < round

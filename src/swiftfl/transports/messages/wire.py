@@ -1,0 +1,47 @@
+"""What the lanes need of a network: transfers that go on by themselves while somebody looks at them.
+
+`swiftfl.transports.mpi` offers it over MPI; tests offer it within one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+LOST = -1
+"""Instead of a count of bytes: the other end is gone."""
+GARBLED = -2
+"""Instead of a count of bytes: what came did not fit."""
+
+MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL = range(1, 11)
+"""Tags: which lane a message belongs to."""
+
+
+class Transfer(Protocol):
+    """One message on its way, sent or received."""
+
+    def Cancel(self) -> None: ...  # noqa: N802 - as MPI calls it
+
+
+class Wire(Protocol):
+    """A client's plug."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def send(self, data: Bytes, to: int, tag: int) -> Transfer:
+        """Start to send; it completes when the receiver has taken it, so that nothing ever piles up."""
+
+    def receive(self, data: Bytes, source: int, tag: int) -> Transfer:
+        """Start to receive the next message of this source and tag."""
+
+    def completed(self, transfers: Sequence[Transfer]) -> list[tuple[int, int]]:
+        """Move all transfers on; of those that are over, the position and the bytes (or LOST)."""

@@ -1,0 +1,125 @@
+"""The wire of MPI: the one file that knows mpi4py.
+
+Sends are synchronous-mode (`Issend`): they are over when the receiver has taken the message, whatever its
+size. A plain `Isend` of a small model is "over" at once, and would pile up in front of a client that is
+stopped. Every receive is posted beforehand, so that a message finds its buffer without anybody's help.
+
+With Open MPI's `--with-ft ulfm` a transfer with a rank that died ends with an error, which tells everyone
+who has to do with it. Otherwise MPI ends the whole job when a rank dies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from swiftfl.errors import UserError
+from swiftfl.transports.messages.ends import MessageTransport
+from swiftfl.transports.messages.wire import GARBLED, LOST, Bytes, Transfer
+from swiftfl.vector import Vector
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+@lru_cache(None)
+def _mpi() -> Any:
+    try:
+        import mpi4py
+
+        mpi4py.rc.finalize = False  # the world decides when, and whether
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"engine mpi needs MPI: pip install 'swiftfl[mpi]' ({reason})") from None
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise UserError("engine mpi needs an MPI with MPI_THREAD_MULTIPLE")
+    return MPI
+
+
+@lru_cache(None)
+def world() -> World:
+    """This job's ranks; MPI can be started only once."""
+    return World()
+
+
+class World:
+    """All ranks of this job, on a communicator of our own."""
+
+    def __init__(self) -> None:
+        self._mpi = _mpi()
+        self._comm: MPI.Intracomm = self._mpi.COMM_WORLD.Dup()
+        self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        self._statuses: list[MPI.Status] = []
+
+    @property
+    def library(self) -> str:
+        """Which MPI this is."""
+        name: str = self._mpi.Get_library_version().split(",")[0].splitlines()[0]
+        return name
+
+    # --- the wire --------------------------------------------------------------------------------
+
+    def send(self, data: Bytes, to: int, tag: int) -> Transfer:
+        return self._comm.Issend([data, self._mpi.BYTE], to, tag)
+
+    def receive(self, data: Bytes, source: int, tag: int) -> Transfer:
+        return self._comm.Irecv([data, self._mpi.BYTE], source, tag)
+
+    def completed(self, transfers: Sequence[Transfer]) -> list[tuple[int, int]]:
+        requests: list[Any] = list(transfers)
+        while len(self._statuses) < len(requests):
+            self._statuses.append(self._mpi.Status())
+        statuses = self._statuses[: len(requests)]
+        try:
+            over = self._mpi.Request.Testsome(requests, statuses)
+        except self._mpi.Exception as error:
+            if error.Get_error_class() != self._mpi.ERR_IN_STATUS:
+                raise
+            over = [position for position, request in enumerate(requests) if not request]
+        return [(at, self._count(status)) for at, status in zip(over or (), statuses, strict=False)]
+
+    def _count(self, status: MPI.Status) -> int:
+        """The bytes of a transfer that is over, or what became of it."""
+        error = status.Get_error()
+        if error == self._mpi.SUCCESS:
+            return int(status.Get_count(self._mpi.BYTE))
+        return GARBLED if self._mpi.Get_error_class(error) == self._mpi.ERR_TRUNCATE else LOST
+
+    # --- before and after ------------------------------------------------------------------------
+
+    def connect(self, neighbours: Sequence[Sequence[int]], x0: Vector) -> MessageTransport:
+        """This rank's end."""
+        return MessageTransport(self, neighbours, x0)
+
+    def tell(self, value: object) -> Any:
+        """Rank 0's value (anything JSON can hold), for everybody; all call it together."""
+        text = json.dumps(value).encode() if self.rank == 0 else b""
+        length = np.array([len(text)], dtype=np.int64)
+        self._comm.Bcast(length, 0)
+        data = np.frombuffer(text, np.uint8).copy() if self.rank == 0 else np.zeros(length[0], np.uint8)
+        self._comm.Bcast(data, 0)
+        return json.loads(data.tobytes())
+
+    def failed(self) -> set[int]:
+        """The ranks that are known to be dead; none where MPI cannot tell."""
+        try:
+            group = self._comm.Get_failed()
+            mine = self._comm.Get_group()
+            ranks = group.Translate_ranks(range(group.Get_size()), mine)
+            return {int(rank) for rank in ranks}
+        except (NotImplementedError, self._mpi.Exception):
+            return set()
+
+    def leave(self) -> None:
+        """The end of MPI in this process; waits for the others to come to it too."""
+        self._mpi.Finalize()
+
+    def abort(self, code: int) -> None:
+        """End every rank at once, also one that is stopped."""
+        self._comm.Abort(code)
