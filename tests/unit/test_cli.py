@@ -30,6 +30,7 @@ METRICS = [
 ]
 RUN_FILES = {
     "config.json",
+    "partition.json",
     "versions.json",
     "metrics.jsonl",
     "events.jsonl",
@@ -264,7 +265,7 @@ def test_run_as_json_is_one_object_and_is_recorded(place: Path, capsys: pytest.C
     found = json.loads(shown.out)
     assert set(METRICS) | {"algorithm", "run"} <= set(found)
     assert (found["algorithm"], found["run"]) == ("swift", "out")
-    assert {file.name for file in (place / "out").iterdir()} == RUN_FILES
+    assert {file.name for file in (place / "out").iterdir()} == RUN_FILES | {"loss.png", "partition.png"}
     config = json.loads((place / "out" / "config.json").read_text())
     assert config["engine"]["costs"]["slowdowns"] == [{"client": 1, "factor": 2.0, "start": 0.0, "end": None}]
 

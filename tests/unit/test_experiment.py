@@ -72,6 +72,7 @@ def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
     names = {file.name for file in (tmp_path / "run").iterdir()}
     assert names == {
         "config.json",
+        "partition.json",
         "versions.json",
         "metrics.jsonl",
         "events.jsonl",

@@ -216,10 +216,22 @@ def fit_ranks(config: Config, changes: dict[str, Any]) -> dict[str, Any]:
     return changes if asked or world().size == 1 else {**changes, "topology.clients": world().size}
 
 
+def _draw(result: Result, folder: Path) -> None:
+    """The run as pictures: loss and accuracy over time, and who holds which labels."""
+    from swiftfl.report.curves import draw_curves
+    from swiftfl.report.partition import draw_partition
+
+    name = result.config.algorithm.name
+    title = f"{name} on {result.config.data.dataset}: the consensus model"
+    draw_curves({name: result.curve}, title, [folder / "loss.png"], result.config.engine.name)
+    draw_partition(folder)
+
+
 def _show(result: Result, folder: Path, as_json: bool) -> None:
     if not result.summary:
         return  # another rank tells
     name = result.config.algorithm.name
+    _draw(result, folder)
     if as_json:
         print(json.dumps({**result.summary, "algorithm": name, "run": str(folder)}))
         return
@@ -227,7 +239,8 @@ def _show(result: Result, folder: Path, as_json: bool) -> None:
     show_table(
         f"{name} on {result.config.data.dataset}, {graph.clients}-client {graph.name}", {name: result.summary}
     )
-    print(f"Records: {folder}")
+    evaluating = sum(row["evaluation_seconds"] for row in result.curve)
+    print(f"Evaluations took {evaluating:.1f} s. Records and pictures: {folder}")
 
 
 def read_object(path: Path) -> dict[str, Any]:

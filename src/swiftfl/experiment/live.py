@@ -20,8 +20,8 @@ from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.measure import row
 from swiftfl.experiment.measure_live import measure_live, summarise_live
-from swiftfl.experiment.run import Progress, Result, Stopped
-from swiftfl.record import RunFolder, versions
+from swiftfl.experiment.run import Progress, Result, Stopped, record_start
+from swiftfl.record import RunFolder
 from swiftfl.vector import consensus
 
 CLIENTS = "clients"
@@ -35,9 +35,7 @@ def run_live(config: Config, out: Path | None, progress: Progress) -> Result:
     parts = build(config)
     folder = None if out is None else RunFolder.create(out)
     if folder is not None:
-        folder.write_json("config.json", config.model_dump(mode="json"))
-        folder.write_json("versions.json", versions())
-        folder.append("events.jsonl", {"event": "start", "iteration": 0, "time": 0.0})
+        record_start(folder, config, parts)
     engine = Local(parts.setup, None if out is None else out / CLIENTS, build_options(config))
     return _Watch(config, parts, engine, folder, []).run(progress)
 

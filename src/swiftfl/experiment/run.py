@@ -23,6 +23,7 @@ from swiftfl.record import RunFolder, versions
 from swiftfl.vector import Vector, consensus
 
 _STEPS_BETWEEN_LOOKS = 16
+_SECONDS_BETWEEN_TELLING = 0.5
 
 
 class Stopped(KeyboardInterrupt):
@@ -68,13 +69,28 @@ def run(
     folder = None if out is None else RunFolder.create(out)
     engine = parts.engine(config.engine.name)
     if folder is not None:
-        folder.write_json("config.json", config.model_dump(mode="json"))
-        folder.write_json("versions.json", versions())
-        folder.append("events.jsonl", {"event": "start", "iteration": 0, "time": 0.0})
+        record_start(folder, config, parts)
     engine.start()
     recorder = _Recorder(folder, [])
     recorder.add(measure(engine, config.evaluation.clients))
     return _go_on(config, parts, engine, recorder, progress, checkpoint_every)
+
+
+def record_start(folder: RunFolder, config: Config, parts: Parts) -> None:
+    """What is known of a run before it begins."""
+    folder.write_json("config.json", config.model_dump(mode="json"))
+    folder.write_json("versions.json", versions())
+    folder.write_json("partition.json", _describe(parts))
+    folder.append("events.jsonl", {"event": "start", "iteration": 0, "time": 0.0})
+
+
+def _describe(parts: Parts) -> dict[str, Any]:
+    """Who holds how many samples, and of which labels where there are classes."""
+    partition, data = parts.partition, parts.data
+    described: dict[str, Any] = {"partition": partition.name, "sizes": list(partition.sizes)}
+    if data.classes is not None:
+        described["histogram"] = partition.histogram(data.labels, data.classes).tolist()
+    return described
 
 
 def resume(path: Path, progress: Progress = silent, checkpoint_every: float | None = None) -> Result:
@@ -104,6 +120,7 @@ def resume(path: Path, progress: Progress = silent, checkpoint_every: float | No
     folder.rewrite_rows("events.jsonl", _events_until(engine, folder.read_rows("events.jsonl")))
     folder.append("events.jsonl", {"event": "resume", "iteration": engine.iteration, "time": engine.now})
     recorder = _Recorder(folder, rows)
+    recorder.last = Measurement(**rows[-1]) if rows else None
     if not rows:
         recorder.add(measure(engine, config.evaluation.clients))
     return _go_on(config, parts, engine, recorder, progress, checkpoint_every)
@@ -158,31 +175,41 @@ def _go_on(
     every = _evaluation_interval(config, parts)
     total = _total(config, parts)
     saved_at = time.monotonic()
+
+    def tell() -> None:
+        assert recorder.last is not None
+        try:
+            progress(engine.iteration, total, recorder.last)
+        except KeyboardInterrupt:
+            _stop(engine, recorder)
+
     with _interruptions_wait() as interrupted:
         while not engine.over:
-            _advance(engine, every - engine.iteration % every, interrupted)
+            _advance(engine, every - engine.iteration % every, interrupted, tell)
             recorder.network(engine)
             if interrupted() and engine.iteration % every and not engine.over:
                 _stop(engine, recorder)
             recorder.add(measure(engine, config.evaluation.clients))
-            assert recorder.last is not None
-            try:
-                progress(engine.iteration, total, recorder.last)
-            except KeyboardInterrupt:
-                _stop(engine, recorder)
+            tell()
             if interrupted() and not engine.over:
                 _stop(engine, recorder)
             if checkpoint_every is not None and time.monotonic() - saved_at >= checkpoint_every:
                 _save(engine, recorder)
                 saved_at = time.monotonic()
-        return _finish(config, engine, recorder)
+        return _finish(config, parts, engine, recorder)
 
 
-def _advance(engine: Virtual | Sampled, steps: int, interrupted: Callable[[], bool]) -> None:
-    """Go on by so many client steps; sooner, between two events, if the user interrupts."""
+def _advance(
+    engine: Virtual | Sampled, steps: int, interrupted: Callable[[], bool], tell: Callable[[], None]
+) -> None:
+    """Go on by so many client steps, telling how far; not so far if the user interrupts."""
     target = engine.iteration + steps
+    told = time.monotonic()
     while engine.iteration < target and not engine.over and not interrupted():
         engine.advance(min(_STEPS_BETWEEN_LOOKS, target - engine.iteration))
+        if time.monotonic() - told > _SECONDS_BETWEEN_TELLING:
+            tell()
+            told = time.monotonic()
 
 
 @contextlib.contextmanager
@@ -219,14 +246,15 @@ def _save(engine: Virtual | Sampled, recorder: _Recorder) -> None:
         recorder.event("checkpoint", engine)
 
 
-def _finish(config: Config, engine: Virtual | Sampled, recorder: _Recorder) -> Result:
+def _finish(config: Config, parts: Parts, engine: Virtual | Sampled, recorder: _Recorder) -> Result:
     last = recorder.last or measure(engine, config.evaluation.clients)
-    summary = summarise(engine, last)
+    summary = {**summarise(engine, last), "gradients": parts.workload.choices()}
+    evaluating = sum(measured["evaluation_seconds"] for measured in recorder.curve)
     if recorder.folder is not None:
         there = [engine.models[i] for i in engine.members()] or engine.models
         recorder.folder.write_models(engine.models, consensus(there))
         recorder.folder.write_json("summary.json", summary)
-        recorder.event("end", engine)
+        recorder.event("end", engine, evaluation_seconds=evaluating)
         recorder.folder.remove_checkpoint()
     return Result(config, summary, recorder.curve, engine.models)
 

@@ -2,8 +2,9 @@
 
     config.json          the resolved configuration, with the seed
     versions.json        of swiftfl, Python and the libraries that compute
+    partition.json       who holds how many samples, and of which labels
     metrics.jsonl        one object per evaluation
-    events.jsonl         what happened: start, finished clients, checkpoints, end
+    events.jsonl         what happened: start, changes of the network, checkpoints, end
     summary.json         the numbers of the table
     models.safetensors   the final models, (clients, d), and their average
     checkpoint/          where a paused run goes on

@@ -24,19 +24,31 @@ STYLE: Any = {
 }
 
 
-def draw_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], title: str, paths: Sequence[Path]) -> None:
-    """Test loss and accuracy of the consensus model over virtual time, a line per algorithm."""
+_TIME = {
+    "virtual": ("time", "virtual time (s)"),
+    "sampled": ("iteration", "iterations"),
+}
+
+
+def draw_curves(
+    curves: Mapping[str, Sequence[Mapping[str, Any]]],
+    title: str,
+    paths: Sequence[Path],
+    engine: str = "virtual",
+) -> None:
+    """Test loss and accuracy of the consensus model over the engine's time, a line per algorithm."""
+    key, label = _TIME.get(engine, ("time", "time (s)"))
     with mpl.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
         for (name, rows), colour in zip(curves.items(), COLOURS * 3, strict=False):
-            seconds = [row["time"] for row in rows]
+            seconds = [row[key] for row in rows]
             left.plot(seconds, [row["loss"] for row in rows], color=colour, label=name, linewidth=1.8)
             accuracy = [100 * row["accuracy"] if row["accuracy"] is not None else None for row in rows]
             right.plot(seconds, accuracy, color=colour, label=name, linewidth=1.8)
-        left.set(xlabel="virtual time (s)", ylabel="test loss", yscale="log")
+        left.set(xlabel=label, ylabel="test loss", yscale="log")
         for which in (left.yaxis.set_major_formatter, left.yaxis.set_minor_formatter):
             which(FuncFormatter(lambda value, _: f"{value:g}"))
-        right.set(xlabel="virtual time (s)", ylabel="test accuracy (%)")
+        right.set(xlabel=label, ylabel="test accuracy (%)")
         left.legend(frameon=False)
         figure.suptitle(title)
         for path in paths:
