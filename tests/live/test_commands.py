@@ -1,0 +1,138 @@
+"""`swiftfl run --engine local`, Ctrl-C, `resume` and `replay`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from swiftfl.cli.main import run_command
+
+LIMIT = 120.0
+COMMAND = [sys.executable, "-c", "from swiftfl.cli import main; main()"]
+SMALL = ["run", "digits", "--engine", "local", "--clients", "4", "--partition", "iid", "--json"]
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def swiftfl(capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run a command in this process, which has imported torch already."""
+
+    def command(*arguments: str) -> Done:
+        capfd.readouterr()
+        code = run_command(list(arguments))
+        return Done(code, *capfd.readouterr())
+
+    return command
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Processes that have anything to do with this run folder, by their command line."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder) in status.read_text():
+                found.append(int(status.parent.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def test_run_and_replay(swiftfl: Callable[..., Done], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = swiftfl(*SMALL, "--epochs", "4", "--slowdown", "1:3", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)
+    assert numbers["lost"] == []
+    assert numbers["refused"] == 0
+    assert numbers["accuracy"] > 0.8
+    parts = ("compute", "communication", "waiting")
+    assert numbers["seconds_per_epoch"] == pytest.approx(
+        sum(numbers[f"{k}_seconds_per_epoch"] for k in parts)
+    )
+    assert numbers["influence_true"][1] < 0.25
+    assert numbers["influence_gap"] > 0
+    assert numbers["row_sum_error"] > 0
+    assert {"summary.json", "models.safetensors", "config.json", "clients"} <= {f.name for f in out.iterdir()}
+    again = swiftfl("replay", str(out), "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["same"] == 4
+    finished = swiftfl("resume", str(out))
+    assert finished.returncode == 2
+    assert "nothing to resume" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow),
+    ],
+)
+def test_a_stopped_run_is_resumed_to_its_end(
+    number: signal.Signals, swiftfl: Callable[..., Done], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    running = subprocess.Popen(
+        [*COMMAND, *SMALL, "--epochs", "15", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    record = out / "clients" / "client-0003.jsonl"
+    end = time.monotonic() + LIMIT
+    while not (record.is_file() and record.read_text().count('"saw"') >= 20):
+        assert running.poll() is None, running.stderr.read() if running.stderr else ""
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=LIMIT)
+    assert running.returncode == 130, said
+    assert f"swiftfl resume {out}" in said
+    assert "Traceback" not in said
+    assert processes_of(out) == []
+    assert len(list((out / "clients").glob("client-000?.safetensors"))) == 4
+    done = swiftfl("resume", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["iterations"] == 4 * 15 * 23
+    again = swiftfl("replay", str(out), "--json")
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--barrier", "global"], "needs the virtual engine"),
+        (["--device", "meta"], "cpu"),
+    ],
+)
+def test_what_a_live_run_cannot_do_is_said_in_one_line(
+    options: list[str], message: str, swiftfl: Callable[..., Done], tmp_path: Path
+) -> None:
+    failed = swiftfl(*SMALL, "--epochs", "1", *options, "--out", str(tmp_path / "run"))
+    assert failed.returncode == 2
+    assert message in failed.stderr
+    assert failed.stderr.count("\n") == 1
+
+
+def test_a_virtual_run_needs_no_replay(swiftfl: Callable[..., Done], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert swiftfl("run", "digits", "--clients", "4", "--epochs", "1", "--out", str(out)).returncode == 0
+    failed = swiftfl("replay", str(out))
+    assert failed.returncode == 2
+    assert "virtual engine" in failed.stderr
