@@ -39,8 +39,8 @@ def default_folder(name: str) -> Path:
     return Path("runs", f"{name}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
-def show_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """The metrics of some runs, one row each."""
+def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str = "virtual") -> None:
+    """The metrics of some runs, one row each; `times` are virtual or real."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
     table.add_column("")
     for heading, _ in COLUMNS.values():
@@ -49,7 +49,7 @@ def show_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
         cells = [("-" if numbers[k] is None else form.format(numbers[k])) for k, (_, form) in COLUMNS.items()]
         table.add_row(name, *cells)
     Console().print(table)
-    print("Accuracy and loss: the average of all models, on test data. Times: virtual, per")
+    print(f"Accuracy and loss: the average of all models, on test data. Times: {times}, per")
     print("epoch, means over clients; an epoch is compute + communication + waiting.")
 
 
