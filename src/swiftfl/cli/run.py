@@ -236,11 +236,25 @@ def _show(result: Result, folder: Path, as_json: bool) -> None:
         print(json.dumps({**result.summary, "algorithm": name, "run": str(folder)}))
         return
     graph = result.config.topology
-    show_table(
-        f"{name} on {result.config.data.dataset}, {graph.clients}-client {graph.name}", {name: result.summary}
-    )
+    title = f"{name} on {result.config.data.dataset}, {graph.clients}-client {graph.name}"
+    real = result.config.engine.real
+    show_table(title, {name: result.summary}, "real" if real else "virtual")
+    if real:
+        _show_life_and_death(result.summary)
     evaluating = sum(row["evaluation_seconds"] for row in result.curve)
     print(f"Evaluations took {evaluating:.1f} s. Records and pictures: {folder}")
+
+
+def _show_life_and_death(summary: dict[str, Any]) -> None:
+    """Of a live run: who was lost, what was refused, and how far true rates are from the influence."""
+    lost = ", ".join(map(str, summary["lost"])) or "nobody"
+    print(f"{summary['wall_seconds']:.1f} s. Lost: {lost}. Models refused: {summary['refused']}.")
+    print(
+        f"True rates differ from the given influence by {summary['influence_gap']:.1%}; "
+        f"row sums of the expected matrix are off by up to {summary['row_sum_error']:.2g}."
+    )
+    for warning in summary["warnings"]:
+        print(f"Warning: {warning}")
 
 
 def read_object(path: Path) -> dict[str, Any]:
