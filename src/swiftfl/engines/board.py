@@ -30,10 +30,11 @@ class Board:
 
     def __init__(self, n: int) -> None:
         self.n = n
-        memory = mmap.mmap(-1, 8 * (n * len(COLUMNS) + 8))
+        memory = mmap.mmap(-1, 8 * (n * len(COLUMNS) + n + 8))
         table = np.frombuffer(memory, dtype=np.float64)
         self.rows = table[: n * len(COLUMNS)].reshape(n, len(COLUMNS))
-        self._orders = table[n * len(COLUMNS) :]
+        self.letters = table[n * len(COLUMNS) :][:n]  # how many the engine has sent to each client
+        self._orders = table[n * len(COLUMNS) + n :]
         self._orders[[_STOP_AT, _FINISH_AT]] = math.inf
         self._orders[_SAVE_AT] = -1
 

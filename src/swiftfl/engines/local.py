@@ -72,7 +72,7 @@ class Local(Watched):
             neighbours, self.x0.size, self.x0.dtype, self.x0, prefault=not self.in_rounds
         )
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
-        self._post = Post([ours for ours, _ in pairs], self.in_rounds)
+        self._post = Post([ours for ours, _ in pairs], self.board, self.in_rounds)
         theirs = [line for _, line in pairs]
         home = Home(setup, self.options, self.board, self.wires, theirs, self.folder, self.in_rounds)
         self._nursery = Nursery(home.live)

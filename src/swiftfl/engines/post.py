@@ -11,6 +11,7 @@ import socket
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from swiftfl.engines.board import Board
 from swiftfl.engines.process import pack_terms
 from swiftfl.engines.world import Terms
 
@@ -20,8 +21,8 @@ _LARGEST = 1 << 16
 class Post:
     """The supervisor's ends of the clients' sockets."""
 
-    def __init__(self, lines: Sequence[socket.socket], in_rounds: bool) -> None:
-        self.lines, self.in_rounds = lines, in_rounds
+    def __init__(self, lines: Sequence[socket.socket], board: Board, in_rounds: bool) -> None:
+        self.lines, self.board, self.in_rounds = lines, board, in_rounds
         self._unsent: dict[int, list[bytes]] = {}
 
     def send(self, i: int, life: int, terms: Terms) -> None:
@@ -37,6 +38,7 @@ class Post:
                 while letters:
                     self.lines[i].send(letters[0], socket.MSG_DONTWAIT)
                     letters.pop(0)
+                    self.board.letters[i] += 1  # clients look at this, which costs less than their socket
             except OSError:
                 if i in living:
                     continue

@@ -142,6 +142,7 @@ class Line:
         self.board, self.client = home.board, client
         self.socket = home.lines[client]
         self.life, self.first = 0, 1
+        self._read = 0.0
         self._cpu_at = self._cpu = self.cpu_before = 0.0
 
     # --- what LiveClient asks --------------------------------------------------------------------
@@ -154,6 +155,10 @@ class Line:
 
     def news(self) -> list[Terms]:
         found: list[Terms] = []
+        sent = self.board.letters[self.client]
+        if sent == self._read:
+            return found
+        self._read = sent
         while True:
             try:
                 packet = self.socket.recv(_LARGEST, socket.MSG_DONTWAIT)
