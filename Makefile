@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check format bench clean
+.PHONY: help install install-mpi try-mpi demo test test-all check format bench clean
 
 help:  ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -24,13 +24,20 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 install: $(INSTALLED)  ## make .venv and install swiftfl into it
 
+install-mpi: $(INSTALLED)  ## also MPI (mpi4py and Open MPI, from PyPI)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[mpi]'
+
+try-mpi: $(INSTALLED)
+	@$(BIN)/python -c 'import mpi4py' 2>/dev/null || $(MAKE) --silent install-mpi 2>/dev/null || \
+	  echo "MPI cannot be installed here: its tests are skipped"
+
 demo: $(INSTALLED)  ## SWIFT against D-SGD with one slow client, in under a minute
 	$(BIN)/swiftfl demo
 
-test: $(INSTALLED)  ## the fast tests
+test: $(INSTALLED) try-mpi  ## the fast tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(INSTALLED)  ## all tests, the slow ones too
+test-all: $(INSTALLED) try-mpi  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2
 
 check: $(INSTALLED)  ## ruff and strict mypy

@@ -12,7 +12,7 @@ MARKS = {True: "passed ", False: "FAILED ", None: "skipped"}
 
 
 def check_transport(
-    name: Annotated[str, typer.Argument(help="The transport: shared_memory or memory.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="shared_memory, mpi or memory.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Newest wins, never torn, never blocked, rounds in order, losses noticed, nothing left behind."""

@@ -42,6 +42,7 @@ class Office:
         self.me, self.n = transport.i, transport.n
         self.board = Board(self.n)
         self.asked = False  # to stop, by a signal
+        self.hushed = False  # nothing more to report
         self.last_heard = dict.fromkeys(range(self.n), time.monotonic())
         self.terms: list[Terms] = []
         self.supervise: Callable[[], None] = lambda: None
@@ -68,7 +69,8 @@ class Office:
 
     def close(self) -> None:
         self._closing = True
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _work(self) -> None:
         try:
@@ -80,8 +82,9 @@ class Office:
 
     def tick(self) -> None:
         if self.me != FIRST:
-            self._version += 1
-            self._status.put(self.board.rows[self.me], self._version)
+            if not self.hushed:
+                self._version += 1
+                self._status.put(self.board.rows[self.me], self._version)
             self._order.read(self._obey)
             return
         self._hear()

@@ -10,7 +10,6 @@ import contextlib
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -111,31 +110,16 @@ class _Rank:
         with _signals(self._ask), self._shown():
             engine.live()
         if engine.stopped:
-            self._end(clean=False)
             text = "stopped" if self.out is None else f"stopped; to go on: {self._again()}"
             raise Stopped(text if engine.me == 0 else "")
-        if not engine.over:
-            self._end(clean=engine.office.over == 1)
-            return Result(self.config, {}, [], [])
-        result = self._record()
-        self._end(clean=not engine.silent)
-        return result
+        atexit.register(_leave, engine)  # when the result has been shown
+        return self._record() if engine.over else Result(self.config, {}, [], [])
 
     def _again(self) -> str:
         return f"mpiexec -n {self.engine.n} swiftfl resume {self.out}"
 
     def _ask(self) -> None:
         self.engine.office.asked = True
-
-    def _end(self, clean: bool) -> None:
-        """Leave MPI. Where a rank is stopped for good, that would wait for ever: the job is ended instead,
-        by the recorder, after it has told its result."""
-        if clean:
-            self.engine.world.leave()
-        elif self.engine.over:
-            atexit.register(_end_all, self.engine.world)
-        elif not self.engine.stopped:
-            time.sleep(30)  # the recorder ends us
 
     def _record(self) -> Result:
         engine, last = self.engine, measure_live(self.engine, self.config.evaluation.clients)
@@ -195,10 +179,10 @@ def _so_far(engine: Mpi, loss: float, per_epoch: int) -> Measurement:
     )
 
 
-def _end_all(ranks: World) -> None:
+def _leave(engine: Mpi) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    ranks.abort(0)
+    engine.leave()
 
 
 @contextlib.contextmanager

@@ -12,8 +12,11 @@ where `create(neighbours, size, dtype, x0)` makes a `Plan` (`swiftfl.transports.
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing as mp
 import os
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from pathlib import Path
 from swiftfl.errors import UserError
 from swiftfl.transports.checks import wait_free, waiting
 from swiftfl.transports.checks.crew import Crew, Failed, Kind, Skipped
+from swiftfl.transports.launch import command, environment
 from swiftfl.transports.memory import Memory
 from swiftfl.transports.shared_memory import SharedMemory
 
@@ -31,6 +35,7 @@ CHECKS: tuple[Callable[[Crew], str], ...] = (*wait_free.CHECKS, *waiting.CHECKS)
 KINDS = {
     "shared_memory": Kind("shared_memory", SharedMemory.create),
     "memory": Kind("memory", Memory.create, processes=False),
+    "mpi": Kind("mpi", Memory.create, program="swiftfl.transports.checks.ranks"),
 }
 
 
@@ -54,8 +59,10 @@ def kind(name: str) -> Kind:
 def battery(kind: Kind, checks: tuple[Callable[[Crew], str], ...] = CHECKS) -> Iterator[Report]:
     """Run the checks one after the other; then, whether they left anything behind."""
     before = _belongings()
-    for check in checks:
-        yield _run(kind, check)
+    if kind.program is not None:
+        yield from _launched(kind.program, checks)
+    else:
+        yield from (examine(Crew(kind), check) for check in checks)
     began = time.perf_counter()
     gc.collect()
     left = _belongings() - before
@@ -63,9 +70,9 @@ def battery(kind: Kind, checks: tuple[Callable[[Crew], str], ...] = CHECKS) -> I
     yield Report("nothing_left", not left, detail, time.perf_counter() - began)
 
 
-def _run(kind: Kind, check: Callable[[Crew], str]) -> Report:
+def examine(crew: Crew, check: Callable[[Crew], str]) -> Report:
+    """Do one check with this crew."""
     began = time.perf_counter()
-    crew = Crew(kind)
     passed: bool | None
     try:
         passed, detail = True, check(crew)
@@ -78,6 +85,35 @@ def _run(kind: Kind, check: Callable[[Crew], str]) -> Report:
     finally:
         crew.close()
     return Report(check.__name__, passed, detail, time.perf_counter() - began)
+
+
+def _launched(program: str, checks: tuple[Callable[[Crew], str], ...]) -> Iterator[Report]:
+    """The checks under mpiexec; whatever did not report has failed."""
+    names = [check.__name__ for check in checks]
+    started = subprocess.Popen(
+        command(4, ["-m", program, *names]),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert started.stdout is not None
+    limit = threading.Timer(60.0 * (1 + len(names)), started.kill)
+    limit.start()
+    try:
+        for line in started.stdout:
+            if line.startswith("{"):
+                report = Report(**json.loads(line))
+                names.remove(report.name)
+                yield report
+    finally:
+        limit.cancel()
+        limit.join()
+        started.terminate()
+        started.wait()
+        started.stdout.close()
+    yield from (Report(name, False, "its ranks ended without a word", 0.0) for name in names)
 
 
 def _belongings() -> set[str]:

@@ -47,23 +47,14 @@ def world() -> World:
     return World()
 
 
-class World:
-    """All ranks of this job, on a communicator of our own."""
+class Wire:
+    """One transport's messages, on a communicator of its own: no other's can be mistaken for them."""
 
-    def __init__(self) -> None:
-        self._mpi = _mpi()
-        self._comm: MPI.Intracomm = self._mpi.COMM_WORLD.Dup()
-        self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
-        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+    def __init__(self, mpi: Any, comm: MPI.Intracomm) -> None:
+        self._mpi, self._comm = mpi, comm
+        self._comm.Set_errhandler(mpi.ERRORS_RETURN)
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._statuses: list[MPI.Status] = []
-
-    @property
-    def library(self) -> str:
-        """Which MPI this is."""
-        name: str = self._mpi.Get_library_version().split(",")[0].splitlines()[0]
-        return name
-
-    # --- the wire --------------------------------------------------------------------------------
 
     def send(self, data: Bytes, to: int, tag: int) -> Transfer:
         return self._comm.Issend([data, self._mpi.BYTE], to, tag)
@@ -91,19 +82,38 @@ class World:
             return int(status.Get_count(self._mpi.BYTE))
         return GARBLED if self._mpi.Get_error_class(error) == self._mpi.ERR_TRUNCATE else LOST
 
-    # --- before and after ------------------------------------------------------------------------
+
+class World:
+    """All ranks of this job, or some of them."""
+
+    def __init__(self, comm: MPI.Intracomm | None = None) -> None:
+        self._mpi = _mpi()
+        self._comm: MPI.Intracomm = self._mpi.COMM_WORLD.Dup() if comm is None else comm
+        self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+
+    @property
+    def library(self) -> str:
+        """Which MPI this is."""
+        name: str = self._mpi.Get_library_version().split(",")[0].splitlines()[0]
+        return name
 
     def connect(self, neighbours: Sequence[Sequence[int]], x0: Vector) -> MessageTransport:
-        """This rank's end."""
-        return MessageTransport(self, neighbours, x0)
+        """This rank's end of a new transport; all ranks call it together."""
+        return MessageTransport(Wire(self._mpi, self._comm.Dup()), neighbours, x0)
 
-    def tell(self, value: object) -> Any:
-        """Rank 0's value (anything JSON can hold), for everybody; all call it together."""
-        text = json.dumps(value).encode() if self.rank == 0 else b""
+    def part(self, n: int) -> World | None:
+        """The first n ranks as a world of their own, for them; all call it together."""
+        comm: Any = self._comm.Split(0 if self.rank < n else 1, self.rank)
+        return World(comm) if self.rank < n else None
+
+    def tell(self, value: object, who: int = 0) -> Any:
+        """That rank's value (anything JSON can hold), for everybody; all call it together."""
+        text = json.dumps(value).encode() if self.rank == who else b""
         length = np.array([len(text)], dtype=np.int64)
-        self._comm.Bcast(length, 0)
-        data = np.frombuffer(text, np.uint8).copy() if self.rank == 0 else np.zeros(length[0], np.uint8)
-        self._comm.Bcast(data, 0)
+        self._comm.Bcast(length, who)
+        data = np.frombuffer(text, np.uint8).copy() if self.rank == who else np.zeros(length[0], np.uint8)
+        self._comm.Bcast(data, who)
         return json.loads(data.tobytes())
 
     def failed(self) -> set[int]:

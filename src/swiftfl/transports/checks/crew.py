@@ -41,6 +41,8 @@ class Kind:
     name: str
     create: Callable[[Sequence[Sequence[int]], int, Any, Vector], Plan]
     processes: bool = True
+    program: str | None = None
+    """A module that runs the checks by itself, under a launcher, where clients cannot be forked."""
 
 
 class Worker:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from swiftfl.transports.base import Stopped
-from swiftfl.transports.messages.wire import Bytes, Transfer, Wire
+from swiftfl.transports.messages.wire import LOST, Bytes, Transfer, Wire
 
 SHORT, LONG = 0.0002, 0.002
 """Seconds between two looks, when something moved a moment ago and when nothing has for a while."""
@@ -34,7 +34,7 @@ class Pump:
         self.begin: list[Callable[[], None]] = []  # what may start new transfers, asked every time
         self._moving = threading.RLock()
         self._transfers: list[Transfer] = []
-        self._about: list[tuple[Done, bool]] = []  # of each: whom to tell, and whether it is a send
+        self._about: list[tuple[Done, int | None]] = []  # of each: whom to tell, and to whom it is sent
         self._bell = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="swiftfl-messages", daemon=True)
@@ -49,18 +49,18 @@ class Pump:
         return self._moving
 
     def send(self, data: Bytes, to: int, tag: int, done: Done) -> None:
-        self._add(self.wire.send(data, to, tag), self._told(to, done), True)
+        self._add(self.wire.send(data, to, tag), self._told(to, done), to)
 
     def receive(self, data: Bytes, source: int, tag: int, done: Done) -> None:
-        self._add(self.wire.receive(data, source, tag), self._told(source, done), False)
+        self._add(self.wire.receive(data, source, tag), self._told(source, done), None)
 
-    def _add(self, transfer: Transfer, done: Done, sending: bool) -> None:
+    def _add(self, transfer: Transfer, done: Done, to: int | None) -> None:
         self._transfers.append(transfer)
-        self._about.append((done, sending))
+        self._about.append((done, to))
 
     def _told(self, other: int, done: Done) -> Done:
         def tell(count: int) -> None:
-            if count == -1:
+            if count == LOST:
                 self.gone.add(other)
             done(count)
 
@@ -149,13 +149,14 @@ class Pump:
         if self._thread.is_alive():
             self._thread.join()
         with self._moving:
-            for transfer, (_, sending) in zip(self._transfers, self._about, strict=True):
-                if not sending:
+            for transfer, (_, to) in zip(self._transfers, self._about, strict=True):
+                if to is None:
                     transfer.Cancel()
             end = time.monotonic() + 1.0
-            while len(self._about) > self._sends() and time.monotonic() < end:
+            while any(to is None for _, to in self._about) and time.monotonic() < end:
                 self._take()
             return not self._sends()
 
     def _sends(self) -> int:
-        return sum(sending for _, sending in self._about)
+        """How many are on their way to somebody who is there."""
+        return sum(to is not None and to not in self.gone for _, to in self._about)

@@ -1,0 +1,190 @@
+"""A run under MPI as its first rank sees and leads it.
+
+It says go, notices who is lost or silent, has coefficients renewed, ends the run early if that was asked
+for, and knows everybody's numbers. All of this happens in the thread of its office: no client waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from swiftfl.engines.board import COLUMNS, FINISHED, READY, STOPPED
+from swiftfl.engines.ending import Ending
+from swiftfl.engines.office import FIRST, Office
+from swiftfl.engines.process import Options
+from swiftfl.engines.saves import Saved
+from swiftfl.engines.setup import Setup
+from swiftfl.engines.world import Terms
+from swiftfl.errors import UserError
+from swiftfl.transports.messages.parcel import Parcel
+from swiftfl.transports.mpi import World
+from swiftfl.vector import Vector
+
+_NOTICE_ROUNDS, _NOTICE_SECONDS = 3, 1.0  # how far ahead the round lies at which new weights hold
+
+
+class Supervised:
+    """The state of a run on every rank; it is complete only where it is supervised, and at its end."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        world: World,
+        folder: Path | None = None,
+        options: Options = Options(),
+        saved: Sequence[Saved | None] = (),
+        lives: Sequence[int] = (),
+    ) -> None:
+        self.setup, self.world, self.folder, self.options = setup, world, folder, options
+        self.n, self.me = setup.n, world.rank
+        self.in_rounds: bool = getattr(setup.algorithm, "in_rounds", True)
+        self.network = None if setup.network is None else setup.network()
+        self.x0 = setup.workload.initial(setup.seed)
+        self.born = self.began = self.ended_at = time.perf_counter()
+        self.transport = world.connect([tuple(w.of) for w in setup.weights], self.x0)
+        self.office = Office(self.transport, self.network)
+        self.board = self.office.board
+        self.ending = Ending(self.board, self.in_rounds, options.patience)
+        self.office.supervise = self._supervise
+        self.restarts = [0] * self.n
+        self.lost: list[int] = []
+        self.silent: list[int] = []
+        self.log: list[dict[str, Any]] = []
+        self.warnings: list[str] = []
+        self.over = False
+        self._saved, self._lives = list(saved) or [None] * self.n, list(lives) or [0] * self.n
+        self._finals: dict[int, Parcel] = {}
+        self._losses = (0.0, 0.0)
+        self._measured_at, self._steps_then = 0, [0.0] * self.n
+        self._away: set[int] = set()
+
+    # --- the supervisor, on the first rank -------------------------------------------------------
+
+    def _living(self) -> list[int]:
+        return [i for i in range(self.n) if i not in self.transport.pump.gone]
+
+    def _supervise(self) -> None:
+        for i in sorted(self.transport.pump.gone.difference(self.lost)):
+            self._lose(i, "its rank died")
+        phases = {i: self.board.phase(i) for i in self._living()}
+        if not self.board.started:
+            if all(phase == READY for phase in phases.values()):
+                self.began = time.perf_counter()
+                self.board.go()
+            return
+        self._keep_time(phases)
+        if all(phase == FINISHED for phase in phases.values()):
+            self.board.release()
+        else:
+            self._give_up_the_silent(phases)
+
+    def _keep_time(self, phases: dict[int, int]) -> None:
+        if self.office.asked:
+            self.ending.stop(phases)
+            return
+        if self.setup.iterations is not None and self.iteration >= self.setup.iterations:
+            self.ending.finish(phases)
+        if self.in_rounds and self.options.save_seconds is not None:
+            self.ending.save(phases, self.options.save_seconds)
+        self._measure()
+
+    def _give_up_the_silent(self, phases: dict[int, int]) -> None:
+        """When everybody else is done, a rank that has said nothing for a while is not waited for."""
+        behind = [i for i, phase in phases.items() if phase != FINISHED]
+        now = time.monotonic()
+        if all(i != FIRST and now - self.office.last_heard[i] > self.options.patience for i in behind):
+            for i in behind:
+                self.silent.append(i)
+                self._lose(i, f"silent for {self.options.patience:g} s")
+
+    def _lose(self, i: int, reason: str) -> None:
+        self._note_loss(i, reason)
+        self.office.lose(i)
+        self.transport.mark_gone(i)
+        self._away.add(i)
+        if self.network is not None:
+            self.office.renew(self._next_round())
+
+    def _note_loss(self, i: int, reason: str) -> None:
+        if i not in self.lost:
+            self.lost.append(i)
+            at = {"iteration": self.iteration, "time": round(self.now, 3)}
+            self.log.append({"event": "lost", **at, "client": i, "reason": reason})
+
+    def _next_round(self) -> int:
+        """A round that nobody will have begun before it has been told of it."""
+        if not self.in_rounds:
+            return 0
+        steps = max((self.board.rows[i, 0] for i in self._living()), default=0.0)
+        return int(steps + max(_NOTICE_ROUNDS, _NOTICE_SECONDS * steps / max(self.now, 0.1)))
+
+    def _measure(self) -> None:
+        """Every so many steps, renew with each client's share of the steps as its influence."""
+        network = self.network
+        if network is None or not network.dynamics.measured:
+            return
+        if self.iteration - self._measured_at < network.dynamics.measure_every * self.n:
+            return
+        steps = self.board.column("c")
+        taken = [max(0, round(now - then)) for now, then in zip(steps, self._steps_then, strict=True)]
+        network.measure(taken, self._away)
+        self._measured_at, self._steps_then = self.iteration, steps
+        self.office.renew(self._next_round())
+
+    # --- what can be seen of it, on the recorder -------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        return self.board.phase(self.me) == STOPPED
+
+    @property
+    def iteration(self) -> int:
+        return int(sum(max(0.0, c - 1) for c in self.board.column("c")))
+
+    @property
+    def now(self) -> float:
+        return (self.ended_at if self.over else time.perf_counter()) - self.began
+
+    @property
+    def start_seconds(self) -> float:
+        return self.began - self.born
+
+    def members(self) -> list[int]:
+        return [i for i in range(self.n) if i not in self.lost]
+
+    def models(self) -> list[Vector]:
+        """Everybody's last model; x0 for the lost."""
+        skip = len(COLUMNS)
+        found = {k: parcel.vector[skip:].astype(self.x0.dtype) for k, parcel in self._finals.items()}
+        return [found.get(i, self.x0) for i in range(self.n)]
+
+    def train_loss(self) -> float | None:
+        """The mean loss of the batches since the last call."""
+        before = self._losses
+        self._losses = sum(self.board.column("loss_sum")), sum(self.board.column("loss_count"))
+        count = self._losses[1] - before[1]
+        return (self._losses[0] - before[0]) / count if count > 0 else None
+
+    def given_influence(self) -> list[float]:
+        return list(self.setup.influence) if self.network is None else self.network.influence.tolist()
+
+    @property
+    def terms(self) -> list[Terms]:
+        """As they hold now, for everybody."""
+        if self.network is None or not self.network.renewals:
+            return [Terms(w) for w in self.setup.weights]
+        count, renewed = self.network.renewals, self.network.renew()
+        self.network.renewals = count
+        return [Terms(*renewed[i]) if i in renewed else Terms(self.setup.weights[i]) for i in range(self.n)]
+
+    @property
+    def models_in_memory(self) -> int:
+        """As on this rank: its slots, what it received, and its own."""
+        return self.n * (1 + self.transport.models_in_memory)
+
+    def fail_if_all_are_lost(self) -> None:
+        if not self.members():
+            raise UserError("no client is left")

@@ -1,0 +1,101 @@
+"""A program for tests, run under mpiexec: `mpi_program.py ALGORITHM[,...] [MISHAP] [SECONDS]`.
+
+Runs each algorithm on quadratics, one after the other; the recorder prints one JSON object per run.
+Mishaps happen to client 1 in mid-run: `kill` and `stop` (for ever), `pause` (stopped for 3 s by a friend
+outside), and `kill0` to client 0, which records.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from live_worlds import Unhurried, live_setup
+
+from swiftfl.algorithms import AdPsgd, AllReduceSgd, Swift, dsgd
+from swiftfl.engines.mpi import Mpi
+from swiftfl.engines.process import Options
+from swiftfl.sample import Batch, Slope
+from swiftfl.schedule import every
+from swiftfl.transports.mpi import world
+from swiftfl.vector import Vector, consensus
+
+ALGORITHMS = {"swift": Swift(every(0)), "dsgd": dsgd(), "adpsgd": AdPsgd(), "allreduce": AllReduceSgd()}
+AT_STEP = 40
+
+
+class Unlucky(Unhurried):
+    """Something happens to a client at step 40, and everybody tells how long its longest step took."""
+
+    mishap = ""
+    longest = 0.0
+    last = 0.0
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        now = time.perf_counter()
+        self.longest = max(self.longest, now - self.last) if self.last else 0.0
+        victim = 0 if self.mishap.endswith("0") else 1
+        if batch.counter == AT_STEP and batch.client == victim:
+            self.suffer(self.mishap.rstrip("0"))
+        self.last = time.perf_counter()
+        return super().gradient(x, batch)
+
+    def suffer(self, mishap: str) -> None:
+        if mishap == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if mishap == "pause":
+            subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
+        if mishap in ("stop", "pause"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def main(names: Sequence[str], mishap: str, seconds: float) -> None:
+    ranks = world()
+    for name in names:
+        method = "ccs" if name == "swift" else "metropolis"
+        setup = live_setup(ALGORITHMS[name], ranks.size, 0.0, method, epochs=30, dimension=20_000)
+        workload = Unlucky(setup.workload, seconds)
+        setup = replace(setup, workload=workload)
+        workload.mishap = mishap
+        engine = Mpi(setup, ranks, None, Options(save_seconds=None, patience=3.0))
+        engine.live()
+        print(f"rank {ranks.rank}: longest step {workload.longest:.3f} s", file=sys.stderr, flush=True)
+        if engine.over:
+            tell(name, engine, workload)
+    engine.leave()
+
+
+def tell(name: str, engine: Mpi, workload: Unlucky) -> None:
+    there = [model for i, model in enumerate(engine.models()) if i in engine.members()]
+    loss = workload.evaluate([consensus(there)])[0].loss
+    start = workload.evaluate([engine.x0])[0].loss
+    answer = {
+        "algorithm": name,
+        "recorder": engine.me,
+        "lost": sorted(engine.lost),
+        "steps": [int(c) - 1 for c in engine.board.column("c")],
+        "loss": loss,
+        "start": start,
+        "refused": engine.transport.refused,
+        "renewals": 0 if engine.network is None else engine.network.renewals,
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "wall": engine.now,
+        "split": {k: sum(engine.board.column(k)) for k in ("compute", "communication", "waiting")},
+        "cpu": sum(engine.board.column("cpu")) / max(1.0, sum(engine.board.column("steps"))),
+    }
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(
+        sys.argv[1].split(","),
+        sys.argv[2] if len(sys.argv) > 2 else "",
+        float(sys.argv[3]) if len(sys.argv) > 3 else 0.005,
+    )
