@@ -107,4 +107,4 @@ def pids(engine: Local) -> list[int]:
 
 
 def shared_memory_files() -> set[str]:
-    return set(os.listdir("/dev/shm"))  # noqa: PTH208
+    return {name for name in os.listdir("/dev/shm") if "swiftfl" in name}  # noqa: PTH208

@@ -75,6 +75,12 @@ def test_adpsgd_runs_and_says_that_it_cannot_be_replayed(tmp_path: Path) -> None
         replay(setup, tmp_path / "clients")
 
 
+def test_models_can_be_seen_while_they_are_trained() -> None:
+    for algorithm, method in ((Swift(), "ccs"), (dsgd(), "metropolis"), (AdPsgd(), "metropolis")):
+        with running(live_setup(algorithm, seconds=0.002, method=method, epochs=10_000)) as engine:
+            until(lambda: all((x != engine.x0).any() for x in engine.models()), "a model to look at")
+
+
 def test_a_count_of_iterations_ends_a_run() -> None:
     for algorithm, method in ((Swift(), "ccs"), (dsgd(), "metropolis")):
         with running(live_setup(algorithm, seconds=0.002, method=method, iterations=60)) as engine:
