@@ -19,6 +19,7 @@ from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
 from swiftfl.engines import process, saves
 from swiftfl.engines.local import Local
 from swiftfl.engines.replay import replay
+from swiftfl.errors import UserError
 from swiftfl.rules import SGD
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
@@ -217,4 +218,42 @@ def test_when_everybody_is_lost_the_run_is_over() -> None:
         kill(engine, 0, 1, 2, 3)
         assert engine.wait(LIMIT)
         with pytest.raises(ValueError, match="no client is left"):
+            engine.fail_if_all_are_lost()
+
+
+def test_a_client_killed_before_the_start_does_not_hold_up_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first_state = process._first_state
+
+    def dies(home: process.Home, birth: process.Birth, transport: object) -> object:
+        if birth.client == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return first_state(home, birth, transport)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(process, "_first_state", dies)
+    with running(live_setup(Swift(), epochs=4)) as engine:
+        assert engine.wait(LIMIT)
+        assert engine.lost == [3]
+        assert steps(engine)[:3] == [21.0] * 3
+
+
+def test_a_killed_nursery_ends_the_run() -> None:
+    with running(live_setup(Swift(), epochs=10_000)) as engine:
+        under_way(engine)
+        mine = pids(engine)
+        os.kill(engine._nursery.pid, signal.SIGKILL)
+        assert engine.wait(LIMIT)
+        assert sorted(engine.lost) == [0, 1, 2, 3]
+        until(lambda: not any(map(alive, mine)), "the end of every client", 5)
+
+
+def test_an_error_in_a_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(home: process.Home, birth: process.Birth, transport: object) -> object:
+        raise UserError(f"client {birth.client} cannot")
+
+    monkeypatch.setattr(process, "_first_state", fails)
+    with running(live_setup(Swift(), epochs=4)) as engine:
+        assert engine.wait(LIMIT)
+        with pytest.raises(UserError, match=r"no client is left: client \d cannot"):
             engine.fail_if_all_are_lost()
