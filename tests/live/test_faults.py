@@ -257,3 +257,28 @@ def test_an_error_in_a_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert engine.wait(LIMIT)
         with pytest.raises(UserError, match=r"no client is left: client \d cannot"):
             engine.fail_if_all_are_lost()
+
+
+@pytest.mark.parametrize(("algorithm", "method"), [(Swift(), "ccs"), (dsgd(), "metropolis")])
+def test_a_run_whose_clients_all_died_goes_on_from_their_saves(
+    algorithm, method: str, tmp_path: Path
+) -> None:
+    setup, folder = live_setup(algorithm, method=method, epochs=6), tmp_path / "clients"
+    with running(setup, folder, save_steps=5) as engine:
+        under_way(engine, 12)
+        kill(engine, 0, 1, 2, 3)
+        assert engine.wait(LIMIT)
+    saved = saves.common([saves.read_all(folder, i, 7) for i in range(4)], engine.in_rounds)
+    counters = [one.state.c for one in saved if one is not None]
+    assert len(counters) == 4
+    assert all(c % 5 == 0 for c in counters)
+    again = Local(setup, folder, process.Options(session=1), saved)
+    try:
+        again.start()
+        assert again.wait(LIMIT)
+        assert steps(again) == [31.0] * 4
+        live = again.models()
+    finally:
+        again.close()
+    for mine, repeated in zip(live, replay(setup, folder), strict=True):
+        np.testing.assert_array_equal(mine, repeated)

@@ -118,7 +118,7 @@ class LiveClient:
                 break
             now = time.perf_counter()
             self._show(now)
-            if order == "save" or (not self.in_rounds and self.saver.due(self.state.c, now)):
+            if order == "save" or self.saver.due(self.state.c, now):
                 self.saver.save(self._current(), now)
                 self.tally.saves_failed = self.saver.failed
             try:
