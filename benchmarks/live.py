@@ -1,20 +1,23 @@
 """What communication costs real clients: 16 processes in a ring on this machine, all in one run.
 
-    python benchmarks/live.py [--epochs 3] [--seconds 0.04] [--no-cnn]
+    python benchmarks/live.py [--epochs 3] [--seconds 0.04] [--no-cnn] [--no-mpi]
 
 Part 1, the emulated accelerator: a model of 98,026 float32, 32 steps per epoch, each gradient replaced by
 a sleep (the machine has fewer cores than clients). `floor` takes the same steps without communication;
 it is measured first and last, and the ratio is to the mean of the two. Part 2, real gradients of a small
 CNN: the processors are busy, so what counts is CPU time per step. Times are means over clients; an epoch
 is compute + communication + waiting. Targets for SWIFT: at most 0.3 ms of communication per step, and an
-epoch at most 1.02 times the floor.
+epoch at most 1.02 times the floor. Part 3, if MPI is installed, is part 1 with ranks (`benchmarks/mpi.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Generator, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -132,7 +135,7 @@ def show(title: str, rows: list[Row]) -> None:
         print(f"{row.name:12}" + "".join(f"{number:9.3f}" for number in numbers), flush=True)
 
 
-def emulated(epochs: int, seconds: float) -> list[Row]:
+def emulated(epochs: int, seconds: float, measure: Callable[[str, Setup], Row] = measure) -> list[Row]:
     graph = communication_coefficients(swiftfl.ring(CLIENTS))
     setup = Setup(
         algorithm=Alone(),
@@ -146,7 +149,7 @@ def emulated(epochs: int, seconds: float) -> list[Row]:
     return [measure(name, replace(setup, algorithm=method)) for name, method in contestants(SGD(0.9))]
 
 
-def real(epochs: int) -> list[Row]:
+def real(epochs: int, measure: Callable[[str, Setup], Row] = measure) -> list[Row]:
     data = {"samples": 4096, "shape": [1, 16, 16], "classes": 10}
     changes = {"data.options": data, "model.name": "cnn", "engine.name": "local", "engine.epochs": epochs}
     setup = build(recipe("synthetic").with_changes(changes)).setup
@@ -158,11 +161,19 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.04, help="of an emulated gradient")
     parser.add_argument("--no-cnn", action="store_true", help="leave out part 2")
+    parser.add_argument("--no-mpi", action="store_true", help="leave out part 3")
     given = parser.parse_args()
     sleeps = f"{STEPS} steps per epoch, {given.seconds * 1e3:.0f} ms sleeps"
     show(f"{CLIENTS} clients, ring, {SIZE:,} float32, {sleeps}", emulated(given.epochs, given.seconds))
     if not given.no_cnn:
         show(f"{CLIENTS} clients, ring, real gradients of a small CNN", real(2))
+    if not given.no_mpi:
+        again = [
+            str(Path(__file__).with_name("mpi.py")),
+            f"--epochs={given.epochs}",
+            f"--seconds={given.seconds}",
+        ]
+        subprocess.run([sys.executable, *again], check=False)
 
 
 if __name__ == "__main__":

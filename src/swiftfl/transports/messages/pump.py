@@ -15,8 +15,10 @@ from contextlib import AbstractContextManager
 from swiftfl.transports.base import Stopped
 from swiftfl.transports.messages.wire import LOST, Bytes, Transfer, Wire
 
-SHORT, LONG = 0.0002, 0.002
-"""Seconds between two looks, when something moved a moment ago and when nothing has for a while."""
+SHORT, LONG, LONGEST = 0.0002, 0.001, 0.005
+"""Seconds between two looks: just after something was sent, and later; the slower a client steps, the
+longer (to a tenth of a step), for every look costs 50 microseconds of a processor."""
+_LARGE = 1 << 20  # bytes; what is larger moves in pieces, and a piece moves only when somebody looks
 _WAITING = 0.0005
 
 Done = Callable[[int], None]
@@ -36,6 +38,8 @@ class Pump:
         self._transfers: list[Transfer] = []
         self._about: list[tuple[Done, int | None]] = []  # of each: whom to tell, and to whom it is sent
         self._bell = threading.Event()
+        self._rung, self._long, self._longest = time.monotonic(), LONGEST, LONGEST
+        self._sent = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="swiftfl-messages", daemon=True)
 
@@ -50,6 +54,9 @@ class Pump:
 
     def send(self, data: Bytes, to: int, tag: int, done: Done) -> None:
         self._add(self.wire.send(data, to, tag), self._told(to, done), to)
+        self._sent = True
+        if data.size > _LARGE:
+            self._longest = self._long = LONG
 
     def receive(self, data: Bytes, source: int, tag: int, done: Done) -> None:
         self._add(self.wire.receive(data, source, tag), self._told(source, done), None)
@@ -94,14 +101,18 @@ class Pump:
 
     def ring(self) -> None:
         """There is something to send: do not sleep on."""
+        now = time.monotonic()
+        self._long = min(max(LONG, 0.1 * (now - self._rung)), self._longest)
+        self._rung = now
         self._bell.set()
 
     def _run(self) -> None:
         pause = SHORT
         try:
             while not self._closing:
-                moved = self.turn()
-                pause = SHORT if moved else min(1.5 * pause, LONG)
+                self.turn()
+                pause = SHORT if self._sent else min(2 * pause, self._long)
+                self._sent = False
                 if self._bell.wait(pause):
                     self._bell.clear()
                     pause = SHORT

@@ -1,0 +1,82 @@
+"""The table of `benchmarks/live.py` with MPI: 16 ranks on this machine, all in one run.
+
+    python benchmarks/mpi.py [--epochs 3] [--seconds 0.04] [--clients 16] [--cnn] [--tcp]
+
+It starts itself under mpiexec. `--tcp` forbids Open MPI to use shared memory. CPU is that of all threads of a
+rank: its client, the thread that moves messages, and the office.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+import numpy as np
+
+import live
+from live import Row, emulated, real, show, weights_of
+from swiftfl.engines import Setup
+from swiftfl.engines.mpi import Mpi
+from swiftfl.engines.process import Options
+from swiftfl.errors import UserError
+from swiftfl.transports import launch
+from swiftfl.transports.mpi import world
+from swiftfl.transports.ranks import rank_here
+
+TCP = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
+
+
+def measure(name: str, setup: Setup) -> Row:
+    """One run; every rank returns the row, with numbers only on the first."""
+    engine = Mpi(weights_of(setup, name), world(), None, Options(save_seconds=None))
+    engine.live()
+    if not engine.over:
+        return Row(name, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert not engine.lost, engine.log
+    board, steps = engine.board, np.array(engine.board.column("steps"))
+    spent = {k: np.array(board.column(k)) / steps for k in ("compute", "communication", "waiting", "cpu")}
+    per_epoch = np.array([b.steps_per_epoch for b in setup.batches])
+    epoch = (spent["compute"] + spent["communication"] + spent["waiting"]) * per_epoch
+    means = {k: 1e3 * float(v.mean()) for k, v in spent.items()}
+    return Row(name, float(epoch.mean()), **means, wall=engine.now)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.04, help="of an emulated gradient")
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--cnn", action="store_true", help="real gradients of a small CNN too")
+    parser.add_argument("--tcp", action="store_true", help="no shared memory between ranks")
+    return parser.parse_args()
+
+
+def start(given: argparse.Namespace) -> None:
+    """This program again, under mpiexec."""
+    try:
+        command = launch.command(given.clients, sys.argv, TCP if given.tcp else [])
+    except UserError as error:
+        sys.exit(f"without MPI: {error}")
+    os.execve(command[0], command, launch.environment())
+
+
+def main() -> None:
+    given = arguments()
+    if rank_here() is None:
+        start(given)
+    live.CLIENTS = given.clients
+    title = f"{given.clients} ranks, {world().library}{', TCP only' if given.tcp else ''}, ring"
+    rows = emulated(given.epochs, given.seconds, measure)
+    if world().rank == 0:
+        sleeps = f"{live.STEPS} steps per epoch, {given.seconds * 1e3:.0f} ms sleeps"
+        show(f"{title}, {live.SIZE:,} float32, {sleeps}", rows)
+    if given.cnn:
+        rows = real(2, measure)
+        if world().rank == 0:
+            show(f"{title}, real gradients of a small CNN", rows)
+    world().leave()
+
+
+if __name__ == "__main__":
+    main()
