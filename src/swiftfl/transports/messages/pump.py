@@ -41,6 +41,7 @@ class Pump:
         self._rung, self._long, self._longest = time.monotonic(), LONGEST, LONGEST
         self._sent = False
         self._closing = False
+        self._waiting = False  # the client waits, and moves everything meanwhile
         self._thread = threading.Thread(target=self._run, name="swiftfl-messages", daemon=True)
 
     def start(self) -> None:
@@ -110,7 +111,8 @@ class Pump:
         pause = SHORT
         try:
             while not self._closing:
-                self.turn()
+                if not self._waiting:
+                    self.turn()
                 pause = SHORT if self._sent else min(2 * pause, self._long)
                 self._sent = False
                 if self._bell.wait(pause):
@@ -121,8 +123,11 @@ class Pump:
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Until it is so; raises Stopped when the run is stopped meanwhile."""
+        if ready():
+            return
         began = time.perf_counter()
         pause = 2e-5
+        self._waiting = True
         try:
             while not ready():
                 self.check()
@@ -134,6 +139,7 @@ class Pump:
                     time.sleep(pause)
                     pause = min(2 * pause, _WAITING)
         finally:
+            self._waiting = False
             self.waited += time.perf_counter() - began
 
     def check(self) -> None:
