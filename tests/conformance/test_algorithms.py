@@ -111,7 +111,7 @@ def test_zero_gradients_reach_consensus(name: str, engine: str) -> None:
 @every_algorithm
 def test_one_client_is_plain_sgd(name: str, engine: str) -> None:
     """Against torch.optim.SGD on the same gradients."""
-    alone = swiftfl.from_edges(1, [])
+    alone = swiftfl.from_edges([], 1)
     setup, _, workload = quadratic_setup(MAKERS[name](alone, MOMENTUM), alone, iterations=50)
     ours = run_to_end(ENGINES[engine](setup)).models[0]
     x = torch.tensor(workload.initial(setup.seed), requires_grad=True)

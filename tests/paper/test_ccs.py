@@ -24,7 +24,7 @@ def thirds(*numbers: int) -> list[Fraction]:
 
 
 def largest_difference(n: int, edges: Edges, p: list[Fraction], method: str, exact: Columns) -> float:
-    c = communication_coefficients(from_edges(n, edges), [float(x) for x in p], method)
+    c = communication_coefficients(from_edges(edges, n), [float(x) for x in p], method)
     ours = {(j, i): w for i in range(n) for j, w in c.column(i).items()}
     assert ours.keys() == exact.keys()
     return max(abs(ours[key] - float(exact[key])) for key in exact)
@@ -47,7 +47,7 @@ def test_golden_fractions(name: str, method: str) -> None:
     exact = {(int(j), int(i)): Fraction(w) for i, column in columns.items() for j, w in column.items()}
     edges = [(i, j) for i, j in case["edges"]]
     assert largest_difference(case["n"], edges, p, method, exact) < 1e-12
-    c = communication_coefficients(from_edges(case["n"], edges), [float(x) for x in p], method)
+    c = communication_coefficients(from_edges(edges, case["n"]), [float(x) for x in p], method)
     assert c.rho == pytest.approx(case[method]["rho"], abs=1e-12)
     assert (guarded if method == "ccs" else by_rate)(case["n"], edges, p) == exact
 
@@ -117,7 +117,7 @@ def test_wrong_reading_fails_and_ours_does_not(
 ) -> None:
     assert condition in violations(n, edges, p, printed(n, edges, p, reading)), name
     assert largest_difference(n, edges, p, "ccs", guarded(n, edges, p)) < 1e-12
-    communication_coefficients(from_edges(n, edges), [float(x) for x in p]).check()
+    communication_coefficients(from_edges(edges, n), [float(x) for x in p]).check()
 
 
 def test_stated_values_of_wrong_readings() -> None:
@@ -136,7 +136,7 @@ def test_printed_algorithm_fails_with_uniform_scores_too() -> None:
         g = networkx.barabasi_albert_graph(512, 4, seed=seed)
         edges = [(int(i), int(j)) for i, j in g.edges]
         failed += bool(violations(512, edges, p, printed(512, edges, p)))
-        communication_coefficients(from_edges(512, edges)).check()
+        communication_coefficients(from_edges(edges, 512)).check()
     assert failed >= 1
 
 

@@ -31,7 +31,7 @@ def test_matchings_hold_every_edge_once(n: int, density: float, seed: int) -> No
     draw = np.random.default_rng(seed)
     tree = [(int(draw.integers(i)), i) for i in range(1, n)]
     more = [(i, j) for i in range(n) for j in range(i) if draw.random() < density]
-    topology = swiftfl.from_edges(n, tree + more)
+    topology = swiftfl.from_edges(tree + more, n)
     partner = matchings(topology)
     assert len(partner) <= topology.degrees.max() + 1
     assert sorted(edges_of(partner)) == [tuple(edge) for edge in topology.edges.tolist()]

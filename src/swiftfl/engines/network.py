@@ -251,7 +251,7 @@ class Network:
         edges = [(place[i], place[j]) for i, j in sorted(self.up) if i in place and j in place]
         influence = self.influence[members]
         return communication_coefficients(
-            from_edges(len(members), edges), influence / influence.sum(), self.method
+            from_edges(edges, len(members)), influence / influence.sum(), self.method
         )
 
     # --- checkpoints ---------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class Network:
 
 def connected(n: int, edges: Collection[tuple[int, int]]) -> list[int]:
     """Of each client, which connected component it is in."""
-    labels: list[int] = from_edges(n, sorted(edges)).components.tolist()
+    labels: list[int] = from_edges(sorted(edges), n).components.tolist()
     return labels
 
 

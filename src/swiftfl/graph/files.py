@@ -25,7 +25,7 @@ def read_topology(file: str | os.PathLike[str]) -> Topology:
     """The connected topology in a file; errors name the file, and the line of an edge list."""
     path = Path(file)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise UserError(f"{path}: not a text file") from None
     except OSError as error:
@@ -86,7 +86,7 @@ def _connectable(n: int, edges: list[tuple[int, int]]) -> Topology:
     """A graph of n clients has at least n - 1 edges; this is known before anything is allocated."""
     if n - 1 > len(edges):
         raise UserError(f"client {n - 1} is named, but {len(edges)} edges cannot connect {n} clients")
-    return from_edges(n, edges)
+    return from_edges(edges, n)
 
 
 def _edge_list(topology: Topology) -> str:
@@ -112,7 +112,7 @@ def _read_json(text: str) -> Topology:
             raise UserError(f"edges: {json.dumps(edge)[:60]} is not a pair of client numbers")
     if clients - 1 > len(edges):
         raise UserError(f"{len(edges)} edges cannot connect {clients} clients")
-    return from_edges(clients, edges)
+    return from_edges(edges, clients)
 
 
 def _is_int(value: object) -> bool:

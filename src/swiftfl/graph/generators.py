@@ -94,10 +94,10 @@ def exponential(n: int) -> Topology:
     return Topology(n, _joined([np.column_stack([index, (index + hop) % n]) for hop in hops]))
 
 
-def from_edges(n: int | None, edges: Iterable[Sequence[int]] | npt.NDArray[np.integer]) -> Topology:
-    """The graph with these edges; `n=None` counts clients up to the largest index named.
+def from_edges(edges: Iterable[Sequence[int]] | npt.NDArray[np.integer], n: int | None = None) -> Topology:
+    """The graph with these edges among `n` clients; `n=None` counts clients up to the largest index named.
 
-    >>> from_edges(None, [(0, 1), (1, 2)])
+    >>> from_edges([(0, 1), (1, 2)])
     Topology(n=3, edges=2)
     """
     rows = edges if isinstance(edges, np.ndarray) else list(edges)
@@ -107,7 +107,9 @@ def from_edges(n: int | None, edges: Iterable[Sequence[int]] | npt.NDArray[np.in
 
 
 def from_networkx(graph: Any) -> Topology:
-    """A networkx graph. Nodes named 0..n-1 keep their number, others are numbered in graph order."""
+    """An undirected networkx graph. Nodes named 0..n-1 keep their number, others are numbered in graph order."""
+    if graph.is_directed():
+        raise UserError("the graph is directed, and neighbours are mutual: give it as undirected")
     nodes = list(graph.nodes)
     names = {node: k for k, node in enumerate(nodes)}
     if all(isinstance(v, int) for v in nodes) and set(nodes) == set(range(len(nodes))):

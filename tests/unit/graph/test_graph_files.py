@@ -36,8 +36,23 @@ def test_graphml_names_are_numbered_in_file_order(tmp_path: Path) -> None:
     import networkx
 
     file = tmp_path / "g.graphml"
-    networkx.write_graphml(networkx.DiGraph([("b", "a"), ("a", "b"), ("a", "c")]), file)
+    networkx.write_graphml(networkx.Graph([("b", "a"), ("a", "b"), ("a", "c")]), file)
     assert read_topology(file).edges.tolist() == [[0, 1], [1, 2]]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_edges(tmp_path: Path) -> None:
+    for name, text in [("g.txt", "0 1\n1 2\n"), ("g.json", '{"clients": 3, "edges": [[0, 1], [1, 2]]}')]:
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        assert read_topology(tmp_path / name) == s.path(3)
+
+
+def test_directed_files_are_refused(tmp_path: Path) -> None:
+    import networkx
+
+    file = tmp_path / "g.graphml"
+    networkx.write_graphml(networkx.DiGraph([(0, 1), (1, 2)]), file)
+    with pytest.raises(UserError, match="directed"):
+        read_topology(file)
 
 
 BAD = [
