@@ -18,15 +18,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from swiftfl.algorithms import Swift
+from swiftfl.data.batches import NoSamples
 from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config
 from swiftfl.recipes import digits, synthetic
+from swiftfl.workload.quadratic import Free
 
 BATCH = 32
 REPEATS = 3
@@ -112,14 +116,15 @@ def compare(model: str, n: int, budget: float) -> None:
 
 
 def overhead(parameters: int, n: int, budget: float) -> float:
-    """Microseconds per client step with gradients that cost nothing."""
-    from dataclasses import replace
-
-    from swiftfl.workload.quadratic import Free
-
+    """Microseconds per client step of SWIFT, plain SGD, with gradients and data that cost nothing."""
     parts = build(config("logistic", n))
-    parts = replace(parts, setup=replace(parts.setup, workload=Free(parameters)))
-    (ours,) = seconds_per_step([engine_loop(parts)], n, budget)
+    setup = replace(
+        parts.setup,
+        algorithm=Swift(),
+        workload=Free(parameters),
+        batches=[NoSamples(i, steps_per_epoch=2) for i in range(n)],
+    )
+    (ours,) = seconds_per_step([engine_loop(replace(parts, setup=setup))], n, budget)
     return 1e6 * ours
 
 

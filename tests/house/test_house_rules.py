@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import swiftfl
+from swiftfl.algorithm import WaitFreeAlgorithm
+from swiftfl.algorithms import Swift
 
 SOURCE = Path(swiftfl.__file__).parent
 ALGORITHMS = sorted((SOURCE / "algorithms").glob("*.py"))
@@ -69,6 +71,20 @@ def test_algorithms_are_pure(file: Path) -> None:
             assert id(node) in asked, f"{file}:{node.lineno}: a verb without yield from does nothing"
 
 
+@pytest.mark.parametrize("file", ALGORITHMS, ids=lambda file: file.name)
+def test_no_way_around_the_types_in_algorithms(file: Path) -> None:
+    """No ignored error, and nothing of typing (such as Any or cast, under whatever name) but ClassVar."""
+    assert "type: ignore" not in file.read_text()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            assert "typing" not in {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module == "typing":
+            assert {alias.name for alias in node.names} <= {"ClassVar"}
+
+
+SWIFT_NEVER_WAITS: WaitFreeAlgorithm = Swift()
+"""That this line type-checks (`make check`) says that SWIFT's step yields wait-free verbs only."""
+
 SWIFT = (SOURCE / "algorithms" / "swift.py").read_text()
 FETCH = "inbox = yield from Fetch(me.neighbours)"
 IMPORT = "from swiftfl.verbs import Fetch,"
@@ -110,6 +126,8 @@ def test_swift_is_a_wait_free_algorithm() -> None:
     from swiftfl import verbs
 
     waiting = {verbs.Exchange, verbs.Load, verbs.AverageWith, verbs.Add, verbs.AllReduce}
+    assert "-> Generator[WaitFree, object, State]:" in SWIFT
+    assert SWIFT_NEVER_WAITS.name == "swift"
     names = {node.id for node in ast.walk(ast.parse(SWIFT)) if isinstance(node, ast.Name)}
     assert not names & {verb.__name__ for verb in waiting}
 

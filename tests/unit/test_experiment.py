@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from swiftfl.errors import UserError
+from swiftfl.experiment.build import build, resolve
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.run import Result, Stopped, resume, run
@@ -21,7 +22,6 @@ SMALL: dict[str, Any] = {
     "data.options": {"samples": 120, "shape": 6, "classes": 3},
     "data.batch_size": 4,
     "model.name": "logistic",
-    "model.batching": "on",  # what "auto" measures may differ from run to run
     "topology.clients": 6,
     "engine.epochs": 3,
     "engine.costs.spread": 0.3,
@@ -80,7 +80,7 @@ def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
         "models.safetensors",
     }
     folder = RunFolder.open(tmp_path / "run")
-    assert parse(folder.read_json("config.json")) == small()
+    assert parse(folder.read_json("config.json")) == resolve(small())
     assert folder.read_json("summary.json") == result.summary
     assert folder.read_rows("metrics.jsonl") == result.curve
     assert [event["event"] for event in folder.read_rows("events.jsonl")] == ["start", "end"]
@@ -240,3 +240,26 @@ def test_a_device_that_does_not_work_is_one_line(device: str) -> None:
     with pytest.raises(UserError, match=f"device '{device}' cannot be used here") as error:
         run(small(model__device=device))
     assert "\n" not in str(error.value)
+
+
+def test_what_is_recorded_needs_no_other_file(tmp_path: Path) -> None:
+    """The edges of a file are in the record, so that the run can be repeated when the file is gone."""
+    edges = tmp_path / "edges.txt"
+    edges.write_text("0 1\n1 2\n2 3\n")
+    given = small().with_changes({"topology.edges": str(edges)})
+    first = run(given, tmp_path / "run")
+    edges.unlink()
+    recorded = parse(RunFolder.open(tmp_path / "run").read_json("config.json"))
+    assert recorded.topology.clients == 4
+    assert recorded.topology.edges == [(0, 1), (1, 2), (2, 3)]
+    assert recorded.algorithm.weights == "ccs"
+    assert run(recorded).summary == first.summary
+
+
+def test_the_seed_reaches_random_topologies() -> None:
+    def graph(seed: int) -> Any:
+        changes = {"topology.name": "random_regular", "topology.clients": 12, "seed": seed}
+        return build(small().with_changes({**changes, "topology.options": {"degree": 3}})).topology
+
+    assert graph(1) == graph(1)
+    assert graph(1) != graph(2)

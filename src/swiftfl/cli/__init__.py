@@ -1,5 +1,16 @@
 """The command line."""
 
-from swiftfl.cli.main import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import sys
+
+
+def main() -> None:
+    """The program `swiftfl`. Imports take a moment, in which Ctrl-C is answered like at any other time."""
+    try:
+        from swiftfl.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("swiftfl: stopped", file=sys.stderr)
+        sys.exit(130)

@@ -64,6 +64,7 @@ def run_command(arguments: list[str]) -> int:
         code = app(arguments, standalone_mode=False, prog_name="swiftfl")
         if code == INTERRUPTED:
             raise KeyboardInterrupt  # which typer turned into this code
+        sys.stdout.flush()  # so that a full disk is told here and not by the interpreter's end
         return code if isinstance(code, int) else 0
     except UserError as error:
         return _fail(str(error))
@@ -73,6 +74,8 @@ def run_command(arguments: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has gone: nothing to say, nobody to say it to
         return 1
+    except OSError as error:
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except Exception as error:
         # What typer raises for a wrong command line (its own class of click or the library's).
         describe = getattr(error, "format_message", None)

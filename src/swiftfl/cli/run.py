@@ -263,8 +263,8 @@ def read_object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text())
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON that can be read: {error}") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} must hold a JSON object")
     return value

@@ -3,8 +3,8 @@
 Clients that act at the same virtual time average at the same time: H = W X, with a row of W per
 client and a row of X per distinct model. The product adds up in the order of `vector.mix`, own model
 first, so both give the same bits (a test holds them side by side). It saves the cost of a NumPy call
-per neighbour: from 4 neighbours on, or for small models, it is up to 3.7 times as fast
-(`benchmarks/mixing.py`); for few neighbours and large models stacking them costs more than it saves.
+per neighbour, which pays where there are many neighbours, and for small models already from four on
+(`benchmarks/mixing.py` prints by how much); otherwise stacking the models costs more than it saves.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from swiftfl.vector import Vector
 from swiftfl.verbs import Mix
 
 SMALL_MODEL = 1_000
-MANY_NEIGHBOURS = 4
-LARGEST_STACK = 64_000_000  # numbers: what is larger is taken in parts
+SOME_NEIGHBOURS = 4
+MANY_NEIGHBOURS = 16
+LARGEST_STACK = 500_000  # numbers: what is larger is taken in parts, each of which fits the cache
 
 
 def worthwhile(verb: Mix, clients: int) -> bool:
     """Whether this mix is better served together with others."""
     if clients < 64:
         return False
-    return len(verb.w.of) >= MANY_NEIGHBOURS or verb.x.size <= SMALL_MODEL
+    return len(verb.w.of) >= (SOME_NEIGHBOURS if verb.x.size <= SMALL_MODEL else MANY_NEIGHBOURS)
 
 
 def mix_many(verbs: Sequence[Mix]) -> list[Vector]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +56,7 @@ class Parts:
 def build(config: Config) -> Parts:
     """Make everything; whatever is impossible in a configuration is said here, before anything runs."""
     torch.set_num_threads(1)  # more threads make a busy machine ten times slower
-    graph = build_topology(config.topology)
+    graph = build_topology(config.topology, config.seed)
     data = dataset(config.data.dataset, config.data.folder, **config.data.options)
     parts = partition(config.data.partition, data.labels, graph.n, config.seed)
     workload = ModuleWorkload(
@@ -97,10 +99,23 @@ def build_device(name: str) -> str:
     return name
 
 
-def build_topology(config: TopologyConfig) -> Topology:
-    if config.edges is not None:
+def build_topology(config: TopologyConfig, seed: int) -> Topology:
+    if isinstance(config.edges, str):
         return read_topology(config.edges)
-    return topology(config.name, config.clients, config.clusters, **config.options)
+    if config.edges is not None:
+        return Topology(config.clients, config.edges)
+    return topology(config.name, config.clients, config.clusters, seed, **config.options)
+
+
+def resolve(config: Config) -> Config:
+    """The same run with nothing left to look up: the edges of a file, and the weights' method."""
+    changes: dict[str, Any] = {"algorithm.weights": weights_method(config.algorithm)}
+    if isinstance(config.topology.edges, str):
+        graph = build_topology(config.topology, config.seed)
+        changes["topology.name"] = Path(config.topology.edges).name
+        changes["topology.clients"] = graph.n
+        changes["topology.edges"] = graph.edges.tolist()
+    return config.with_changes(changes)
 
 
 def build_influence(config: Config, parts: Partition) -> np.ndarray:

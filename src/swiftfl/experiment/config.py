@@ -40,8 +40,8 @@ class TopologyConfig(Section):
     name: str = "ring"
     clients: Count = 16
     clusters: Count | None = None
-    options: dict[str, Any] = {}
-    edges: str | None = None
+    options: dict[str, int | float] = {}
+    edges: str | list[tuple[int, int]] | None = None
 
 
 class StepSizeConfig(Section):

@@ -16,7 +16,7 @@ from swiftfl.engines.network import CHANGES
 from swiftfl.engines.sampled import Sampled
 from swiftfl.engines.virtual import Virtual
 from swiftfl.errors import UserError
-from swiftfl.experiment.build import Parts, build
+from swiftfl.experiment.build import Parts, build, resolve
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.measure import Measurement, measure, row, summarise
 from swiftfl.record import RunFolder, versions
@@ -61,6 +61,7 @@ def run(
         from swiftfl.experiment.mpi import run_mpi
 
         return run_mpi(config, out, progress)
+    config = resolve(config)
     if config.engine.real:
         from swiftfl.experiment.live import run_live
 

@@ -92,11 +92,14 @@ class RunFolder:
         lines = file.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines, start=1):
             try:
-                rows.append(json.loads(line))
-            except ValueError as error:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
                 if number == len(lines):
                     break  # the last line was torn when the run died
                 raise UserError(f"cannot read {file}, line {number}: {error}") from None
+            if not isinstance(row, dict):
+                raise UserError(f"cannot read {file}, line {number}: it is not an object")
+            rows.append(row)
         return rows
 
     def rewrite_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
@@ -105,7 +108,7 @@ class RunFolder:
 
     def write_models(self, models: list[Vector], consensus: Vector) -> None:
         arrays = {"models": np.stack(models), "consensus": consensus}
-        self._atomically("models.safetensors", lambda temporary: save_file(arrays, temporary))
+        self._atomically("models.safetensors", lambda temporary: _save_readable(arrays, temporary))
 
     def read_models(self) -> dict[str, Vector]:
         return _load(self.path / "models.safetensors")
@@ -163,3 +166,9 @@ def _load(file: Path) -> dict[str, Vector]:
         return dict(load_file(file))
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot read {file}: {error}") from None
+
+
+def _save_readable(arrays: dict[str, Vector], file: Path) -> None:
+    """The library makes files that only their owner may read; the other files of a run are not so."""
+    save_file(arrays, file)
+    file.chmod(0o644)
