@@ -12,7 +12,7 @@ from rich.table import Table
 
 from swiftfl.errors import UserError
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, given, topology, uniform
-from swiftfl.graph.files import read_topology, write_topology
+from swiftfl.graph.files import checked_target, read_text, read_topology, write_topology
 from swiftfl.graph.influence import Influence
 from swiftfl.graph.registry import BUILDERS
 
@@ -44,6 +44,7 @@ def graph(
     """Show a topology with its communication coefficients and spectral gap."""
     options = {"degree": degree, "probability": probability, "attach": attach, "rows": rows, "cols": cols}
     asked = _named(name, clients, clusters, seed, options) if edges is None else _read(edges, name, clients)
+    _check_targets(asked, save, draw)
     coefficients = communication_coefficients(asked, _influence(influence, asked.n), weights)
     if as_json and asked.m > JSON_MOST_EDGES:
         raise UserError(f"{asked.m} edges are too many for --json: use --save")
@@ -93,18 +94,33 @@ def _influence(text: str | None, n: int) -> Influence:
 
 def _influence_file(file: Path) -> list[float]:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(read_text(file))
     except OSError as error:
         raise UserError(
             f"--influence {file}: neither numbers with commas between nor a file ({error.strerror})"
         ) from None
+    except UserError as error:
+        raise UserError(f"--influence {error}") from None
     except (ValueError, RecursionError):
         raise UserError(f"--influence {file}: not JSON") from None
     if isinstance(values, dict):
         values = values.get("influence")
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
         raise UserError(f"--influence {file}: expected a JSON list of numbers")
-    return [float(value) for value in values]
+    try:
+        return [float(value) for value in values]
+    except OverflowError:
+        raise UserError(f"--influence {file}: a number is too large") from None
+
+
+def _check_targets(asked: Topology, save: Path | None, draw: Path | None) -> None:
+    """Both or neither: whatever cannot be written is refused before anything is."""
+    from swiftfl.graph.drawing import check_drawing
+
+    saved = None if save is None else checked_target(save)
+    drawn = None if draw is None else check_drawing(asked, draw)
+    if saved is not None and saved == drawn:
+        raise UserError(f"--save and --draw name the same file, {saved}")
 
 
 def _draw(coefficients: Coefficients, file: Path) -> None:

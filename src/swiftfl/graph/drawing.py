@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from swiftfl.errors import UserError
 from swiftfl.graph.coefficients import Coefficients
-from swiftfl.graph.files import write_atomically
+from swiftfl.graph.files import checked_target, write_atomically
 from swiftfl.graph.topology import Topology
 
 Points = npt.NDArray[np.float64]
@@ -35,10 +35,7 @@ def draw(
     import matplotlib
 
     file = Path(path)
-    if file.suffix.lower() not in SUFFIXES:
-        raise UserError(f"{file}: drawings are written as {', '.join(SUFFIXES)}")
-    if topology.n > MOST_CLIENTS or topology.m > MOST_EDGES:
-        raise UserError(f"{topology.n} clients and {topology.m} edges are too many to draw")
+    check_drawing(topology, file)
     figure = _figure(topology, coefficients, title)
     out = io.BytesIO()
     form = file.suffix[1:].lower()
@@ -46,6 +43,15 @@ def draw(
     with matplotlib.rc_context({"svg.hashsalt": "swiftfl"}):  # the same picture is the same file
         figure.savefig(out, format=form, metadata=undated[form])
     write_atomically(file, out.getvalue())
+
+
+def check_drawing(topology: Topology, file: Path) -> Path:
+    """The real file that `draw` would write; what `draw` would refuse is refused here."""
+    if file.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{file}: drawings are written as {', '.join(SUFFIXES)}")
+    if topology.n > MOST_CLIENTS or topology.m > MOST_EDGES:
+        raise UserError(f"{topology.n} clients and {topology.m} edges are too many to draw")
+    return checked_target(file)
 
 
 def _figure(topology: Topology, coefficients: Coefficients | None, title: str | None) -> Any:

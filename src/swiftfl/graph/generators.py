@@ -107,7 +107,7 @@ def from_edges(edges: Iterable[Sequence[int]] | npt.NDArray[np.integer], n: int 
 
 
 def from_networkx(graph: Any) -> Topology:
-    """An undirected networkx graph. Nodes named 0..n-1 keep their number, others are numbered in graph order."""
+    """An undirected networkx graph. Nodes named 0..n-1 keep their number, others count in graph order."""
     if graph.is_directed():
         raise UserError("the graph is directed, and neighbours are mutual: give it as undirected")
     nodes = list(graph.nodes)

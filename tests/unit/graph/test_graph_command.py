@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +99,12 @@ BAD = [
     (["ring", "--clients", "3", "--influence", "0.5,nan,0.5"], "client 1"),
     (["ring", "--clients", "3", "--influence", "missing.json"], "missing.json"),
     (["ring", "--clients", "3", "--draw", "g.gif"], "g.gif"),
+    (["ring", "--clients", "3", "--save", "a.json", "--draw", "g.foo"], "g.foo: drawings are written as"),
+    (["ring", "--clients", "3", "--save", "a.json", "--draw", "no/g.svg"], "no/g.svg: No such file"),
+    (["ring", "--clients", "3", "--draw", "g.svg", "--save", "no/a.json"], "no/a.json: No such file"),
+    (["ring", "--clients", "3", "--draw", "g.svg", "--save", "."], "Is a directory"),
+    (["ring", "--clients", "3", "--draw", "g.svg", "--save", "g.svg"], "the same file"),
+    (["ring", "--clients", "5000", "--save", "a.json", "--draw", "g.svg"], "too many to draw"),
     (["ring", "--clients", "5000", "--draw", "g.svg"], "too many to draw"),
     (["barabasi_albert", "--clients", "5"], "needs the option 'attach'"),
 ]
@@ -112,6 +120,24 @@ def test_bad_requests(
     assert told in str(error.value)
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pipes_are_not_written_over_and_nothing_else_is_written(tmp_path: Path) -> None:
+    pipe, other = tmp_path / "pipe.svg", tmp_path / "a.json"
+    os.mkfifo(pipe)
+    for request in (["--save", str(other), "--draw", str(pipe)], ["--save", str(pipe)]):
+        with pytest.raises(UserError, match="not a regular file"):
+            run("ring", "--clients", "4", *request)
+    with pytest.raises(UserError, match="not a regular file"):
+        run("ring", "--clients", "4", "--influence", str(pipe))
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_scores_too_large_for_a_float(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(f"[1{'0' * 400}, 1]")
+    with pytest.raises(UserError, match="too large"):
+        run("ring", "--clients", "2", "--influence", str(tmp_path / "p.json"))
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])

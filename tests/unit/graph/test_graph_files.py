@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
 import swiftfl as s
+import swiftfl.graph.files as files
 from swiftfl.errors import UserError
 from swiftfl.graph.files import read_topology, write_topology
 
@@ -102,3 +105,41 @@ def test_missing_binary_and_unwritable_files(tmp_path: Path) -> None:
         write_topology(s.ring(3), tmp_path / "no" / "g.txt")
     with pytest.raises(UserError, match="Is a directory"):
         read_topology(tmp_path)
+
+
+def test_links_are_followed_and_stay_links(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    for name in ("old.txt", "new.txt"):
+        real, link = tmp_path / "far" / name, tmp_path / name
+        link.symlink_to(real)
+        if name == "old.txt":
+            real.write_text("before")
+        write_topology(s.ring(3), link)
+        assert link.is_symlink()
+        assert read_topology(real) == s.ring(3)
+    assert sorted(path.name for path in (tmp_path / "far").iterdir()) == ["new.txt", "old.txt"]
+
+
+def test_what_is_not_a_regular_file_is_neither_replaced_nor_read(tmp_path: Path) -> None:
+    pipe, link, loop = tmp_path / "pipe", tmp_path / "link", tmp_path / "loop"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    loop.symlink_to(loop)
+    for file in (pipe, link):
+        with pytest.raises(UserError, match="not a regular file"):
+            write_topology(s.ring(3), file)
+        with pytest.raises(UserError, match="not a regular file"):
+            read_topology(file)
+    with pytest.raises(UserError, match="loop"):
+        write_topology(s.ring(3), loop)
+    with pytest.raises(UserError, match="Is a directory"):
+        write_topology(s.ring(3), tmp_path)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "loop", "pipe"]
+
+
+def test_files_beyond_the_limit_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_BYTES", 5)
+    (tmp_path / "g.txt").write_text("0 1\n1 2\n")
+    with pytest.raises(UserError, match="8 bytes are more than the 5"):
+        read_topology(tmp_path / "g.txt")
