@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import SupportsIndex, TypeAlias
+from typing import NoReturn, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +39,17 @@ class Topology:
     edges: Indices
 
     def __init__(self, n: int, edges: Iterable[Sequence[int]] | npt.NDArray[np.integer] = ()) -> None:
-        self.n = checked_clients(n)
+        count = checked_clients(n)
         pairs = _pairs(edges)
-        _check_range(pairs, self.n)
+        _check_range(pairs, count)
         _check_loops(pairs)
-        self.edges = _frozen(_canonical(pairs, self.n))
+        self.__dict__.update(n=count, edges=_frozen(_canonical(pairs, count)))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Topology cannot be changed: {name!r} was not set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Topology cannot be changed: {name!r} was not deleted")
 
     @property
     def m(self) -> int:
@@ -249,5 +255,8 @@ def _components(n: int, edges: Indices) -> Indices:
 
 
 def _frozen(array: Indices) -> Indices:
-    array.setflags(write=False)
-    return array
+    """A view of a read-only owner: numpy then refuses to make it writeable again."""
+    owner = array if array.base is None else array.copy()
+    owner.setflags(write=False)
+    view: Indices = owner.view()
+    return view

@@ -235,3 +235,25 @@ def test_bad_requests_are_told_in_one_line(request_: Callable[[], object], told:
         request_()
     assert told in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("t", [s.ring(1), s.ring(5), s.barabasi_albert(50, 2)])
+def test_nothing_can_be_changed(t: s.Topology) -> None:
+    before = pickle.dumps(t)
+    for name, value in [("n", 7), ("edges", None), ("foo", 1), ("degrees", None)]:
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            setattr(t, name, value)
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            delattr(t, name)
+    for array in (t.edges, t.indptr, t.indices, t.edge_ids, t.degrees, t.components, t.edges[:1]):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.setflags(write=True)
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    assert t.degrees is t.degrees
+    again = pickle.loads(before)
+    assert again == t
+    assert hash(again) == hash(t)
+    assert pickle.dumps(t) == before
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        again.edges.setflags(write=True)
