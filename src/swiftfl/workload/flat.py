@@ -1,15 +1,16 @@
 """A torch module behind one flat vector: where each parameter and each running buffer lies in it.
 
-In the vector are the trainable parameters and the running mean and variance of normalisation layers
-(both are averaged between clients: parameters averaged without their running statistics would be
-evaluated with the statistics of other activations). Left out are integer counters, parameters with
-requires_grad=False and constant buffers: they are the same for every client.
+In the vector are the trainable parameters, the running mean and variance of normalisation layers and
+every other floating buffer that changes in a forward pass (all are averaged between clients: parameters
+averaged without their running statistics would be evaluated with the statistics of other activations).
+Left out are integer buffers (they cannot be averaged; BatchNorm's num_batches_tracked is one), parameters
+with requires_grad=False and constant buffers: they are the same for every client.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,22 +34,35 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """Parameters first, then running buffers; both in the module's own order."""
+    """Parameters, then norm layers' running statistics, then other buffers; each in the module's order."""
 
     parameters: tuple[Piece, ...]
-    buffers: tuple[Piece, ...]
+    running: tuple[Piece, ...]
+    others: tuple[Piece, ...] = ()
+
+    @property
+    def buffers(self) -> tuple[Piece, ...]:
+        return self.running + self.others
 
     @property
     def trainable(self) -> int:
         return self.parameters[-1].stop
 
     @property
+    def moving(self) -> int:
+        """Where the running statistics end and other buffers begin."""
+        return (self.running or self.parameters)[-1].stop
+
+    @property
     def size(self) -> int:
         return (self.buffers or self.parameters)[-1].stop
 
 
-def layout(module: nn.Module) -> Layout:
-    """Where everything goes; a parameter that is shared by several layers appears once."""
+def layout(module: nn.Module, changing: Sequence[str] = ()) -> Layout:
+    """Where everything goes; a parameter that is shared by several layers appears once.
+
+    `changing` names the buffers beside running statistics that change; the floating ones are carried.
+    """
     named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
     if not named:
         raise UserError(f"{type(module).__name__} has no trainable parameters")
@@ -58,7 +72,10 @@ def layout(module: nn.Module) -> Layout:
         if p.dtype not in (torch.float32, torch.float64):
             raise UserError(f"parameter {name} must be float32 or float64, not {p.dtype}")
     parameters = tuple(_pieces(named, 0))
-    return Layout(parameters, tuple(_pieces(_running(module), parameters[-1].stop)))
+    running = tuple(_pieces(_running(module), parameters[-1].stop))
+    buffers = [(name, module.get_buffer(name)) for name in changing]
+    floating = [(name, buffer) for name, buffer in buffers if buffer.is_floating_point()]
+    return Layout(parameters, running, tuple(_pieces(floating, (running or parameters)[-1].stop)))
 
 
 def flatten(module: nn.Module, plan: Layout) -> Vector:
@@ -82,9 +99,10 @@ def take_over_statistics(module: nn.Module, plan: Layout) -> Vector | float:
     """Let normalisation layers write the plain batch statistics; gives each buffer's own rate.
 
     With momentum 1 a training-mode forward leaves exactly the batch's statistics in the buffers; the
-    clients do the running average, on their vectors, at the layer's original momentum.
+    clients do the running average, on their vectors, at the layer's original momentum. Other buffers take
+    the value that the forward pass leaves: rate 1.
     """
-    rates = np.empty(plan.size - plan.trainable, dtype=np.float32)
+    rates = np.ones(plan.size - plan.trainable, dtype=np.float32)
     places = {piece.name: piece for piece in plan.buffers}
     for prefix, layer in _normalisations(module):
         for name in ("running_mean", "running_var"):
@@ -95,24 +113,6 @@ def take_over_statistics(module: nn.Module, plan: Layout) -> Vector | float:
     if rates.size and bool((rates == rates[0]).all()):
         return float(rates[0])
     return rates
-
-
-class Constants:
-    """The module's buffers that are no running statistics; they must stay as they are."""
-
-    def __init__(self, module: nn.Module, plan: Layout) -> None:
-        ours = {piece.name for piece in plan.buffers}
-        self._module = module
-        self._seen = {
-            name: (buffer, buffer._version) for name, buffer in module.named_buffers() if name not in ours
-        }
-
-    def check(self) -> None:
-        """Refuse a module whose forward pass changes one: clients would share it unknowingly."""
-        for name, buffer in self._module.named_buffers():
-            known, version = self._seen.get(name, (buffer, buffer._version))
-            if buffer is not known or buffer._version != version:
-                raise UserError(f"buffer {name} changes in the forward pass, which only norm layers may do")
 
 
 def _normalisations(module: nn.Module) -> Iterator[tuple[str, _NormBase]]:

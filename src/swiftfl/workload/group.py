@@ -41,12 +41,19 @@ class Single(Protocol):
 class Group:
     """Chooses between a workload's loop and a form of batching."""
 
-    def __init__(self, single: Single, form: Form, batching: str | Mapping[str, Way], classes: bool) -> None:
+    def __init__(
+        self,
+        single: Single,
+        form: Form,
+        batching: str | Mapping[str, Way],
+        classes: bool,
+        reason: str | None = None,
+    ) -> None:
         self._single, self._form, self._classes = single, form, classes
         self._choice = Choice(batching, form.bar)
         self._evaluation = Choice(batching if isinstance(batching, str) else "off", form.bar)
-        self._reason: str | None = None  # why this model cannot be batched, once that is known
-        self._tried = False
+        self._reason = reason  # why this model cannot be batched, once that is known
+        self._tried = reason is not None
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         """One reply per client; batches of unequal size (an epoch's last) form groups of their own."""

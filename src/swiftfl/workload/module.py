@@ -17,10 +17,11 @@ from swiftfl.sample import Batch, Slope
 from swiftfl.streams import number
 from swiftfl.vector import Statistics, Vector
 from swiftfl.workload.base import Evaluation
+from swiftfl.workload.buffers import Buffers, changing
 from swiftfl.workload.choice import Way
 from swiftfl.workload.dense import dense_chain
 from swiftfl.workload.dropout import Masks
-from swiftfl.workload.flat import Constants, adopt, flatten, layout, take_over_statistics
+from swiftfl.workload.flat import adopt, flatten, layout, take_over_statistics
 from swiftfl.workload.form import ByHand, Form, Mapped
 from swiftfl.workload.group import Group
 from swiftfl.workload.memory import keep_freed_memory
@@ -28,6 +29,7 @@ from swiftfl.workload.samples import Samples
 from swiftfl.workload.stacked import Stacked, cross_entropy_of_each
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+_TRIAL = 8  # samples of the forward pass that shows which buffers change
 
 
 class ModuleWorkload:
@@ -62,17 +64,19 @@ class ModuleWorkload:
         self._given, self._loss, self._seed = module, loss, seed
         self._module = self._build(0)
         self._name = name or type(self._module).__name__.lower()
-        self._layout = layout(self._module)
         self._samples = Samples(dataset, self.device, dtype, augment)
+        moving = changing(self._module, self._few_inputs())
+        self._layout = layout(self._module, moving)
         self._rate = take_over_statistics(self._module, self._layout)
         self._masks = Masks(self._module, seed, self.device, dtype)
         self._module.to(self.device).train()
         self._flat = torch.empty(self._layout.size, dtype=dtype, device=self.device)
         self._host = self._flat.numpy() if self.device.type == "cpu" else None
         self._tensors = adopt(self._module, self._layout, self._flat)
-        self._constants = Constants(self._module, self._layout)
+        self._settled = Buffers(self._module, self._layout, self._flat)
         self._random: bool | None = None  # whether the module draws numbers of its own: seen at first use
-        self._group = Group(self, self._form(), batching, dataset.classes is not None)
+        reason = f"its forward pass changes the buffer {moving[0]}, one client at a time" if moving else None
+        self._group = Group(self, self._form(), batching, dataset.classes is not None, reason)
 
     @property
     def name(self) -> str:
@@ -97,6 +101,7 @@ class ModuleWorkload:
         inputs, labels = self._samples.train((batch,))
         loss = self._forward(as_convolutions_like(inputs), labels, batch)
         grads = torch.autograd.grad(loss, self._tensors, allow_unused=True, materialize_grads=True)
+        self._settled.settle()
         flat = torch.cat([grad.reshape(-1) for grad in grads]).cpu()
         if not self.buffers:
             return Slope(flat.numpy(), loss.item())
@@ -143,6 +148,7 @@ class ModuleWorkload:
         """What the model says to these inputs."""
         self._flat.copy_(torch.from_numpy(x))
         out: Tensor = self._module(as_convolutions_like(inputs))
+        self._settled.settle()
         return out
 
     @property
@@ -165,6 +171,10 @@ class ModuleWorkload:
             torch.manual_seed(number(seed, "initial"))
             return self._given().to(self.dtype)
 
+    def _few_inputs(self) -> Tensor:
+        few = Batch(0, 0, np.arange(min(_TRIAL, self.dataset.size)))
+        return as_convolutions_like(self._samples.train((few,))[0])
+
     def _load(self, x: Vector) -> None:
         if x.shape != (self._layout.size,):
             raise UserError(f"{self.name} has vectors of {self._layout.size} numbers, not {x.shape}")
@@ -172,9 +182,9 @@ class ModuleWorkload:
             np.copyto(self._host, x)
         else:
             self._flat.copy_(torch.from_numpy(x))
-        if self.buffers:
+        if self._layout.running:
             # The old statistics are weighted by 0, but 0 times infinity of a diverged client is NaN.
-            self._flat[self.parameters :].zero_()
+            self._flat[self.parameters : self._layout.moving].zero_()
 
     def _forward(self, inputs: Tensor, labels: Tensor, batch: Batch) -> Tensor:
         if self._random is False:
@@ -184,7 +194,6 @@ class ModuleWorkload:
             before = torch.get_rng_state()
             loss = self._loss_of(inputs, labels, batch)
             if self._random is None:
-                self._constants.check()
                 self._random = not torch.equal(before, torch.get_rng_state())
         return loss
 

@@ -215,16 +215,6 @@ class Undecided(nn.Linear):
         )
 
 
-class Counting(nn.Linear):
-    def __init__(self):
-        super().__init__(64, 10)
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x):
-        self.seen += 1
-        return super().forward(x)
-
-
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [
@@ -241,13 +231,6 @@ def test_what_cannot_be_batched_falls_back_and_says_so(factory, reason):
     assert reason in workload.choices()["reason"]
     assert workload.choices()["form"] is None
     assert len(workload.evaluate(xs)) == 3
-
-
-def test_hidden_state_is_refused():
-    workload = ModuleWorkload(Counting, DIGITS)
-    xs, batches = clients(workload, 1)
-    with pytest.raises(UserError, match="buffer seen changes"):
-        workload.gradient(xs[0], batches[0])
 
 
 def test_large_models_are_not_even_measured():
