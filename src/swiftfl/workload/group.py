@@ -61,11 +61,11 @@ class Group:
             raise UserError(f"{len(xs)} models but {len(batches)} batches")
         sizes = {batch.indices.size for batch in batches}
         if len(sizes) <= 1:
-            return self._same_size(xs, batches) if xs else []
+            return self._named(xs, batches) if xs else []
         replies: dict[int, Slope] = {}
         for size in sorted(sizes):
             members = [k for k, batch in enumerate(batches) if batch.indices.size == size]
-            slopes = self._same_size([xs[k] for k in members], [batches[k] for k in members])
+            slopes = self._named([xs[k] for k in members], [batches[k] for k in members])
             replies.update(zip(members, slopes, strict=True))
         return [replies[k] for k in range(len(xs))]
 
@@ -91,6 +91,16 @@ class Group:
             "groups": self._choice.groups,
             "speedups": self._choice.speedups,
         }
+
+    def _named(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        """What fails together because it fails alone is told as alone: with the client and its batch."""
+        try:
+            return self._same_size(xs, batches)
+        except UserError:
+            raise
+        except (ValueError, RuntimeError, IndexError):
+            self._loop(xs[:1], batches[:1])
+            raise
 
     def _same_size(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         way = self._choice.known(len(xs))

@@ -60,7 +60,7 @@ class ModuleWorkload:
         if dtype not in (torch.float32, torch.float64):
             raise UserError(f"a workload computes in float32 or float64, not {dtype}")
         keep_freed_memory()
-        self.dataset, self.dtype, self.device = dataset, dtype, torch.device(device)
+        self.dataset, self.dtype, self.device = dataset, dtype, _usable(device)
         self._given, self._loss, self._seed = module, loss, seed
         self._module = self._build(0)
         self._name = name or type(self._module).__name__.lower()
@@ -120,6 +120,10 @@ class ModuleWorkload:
         try:
             with torch.inference_mode():
                 return self._group.evaluate(xs)
+        except UserError:
+            raise
+        except (ValueError, RuntimeError, IndexError) as error:
+            raise UserError(f"{self.name} fails on the test set: {_first_line(error)}") from error
         finally:
             self._module.train()
 
@@ -135,6 +139,7 @@ class ModuleWorkload:
 
     def scores(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """(models, 2): the summed loss and the number of right answers of (models, samples, ...) outputs."""
+        self._check_width(outputs[0])
         if self._loss is functional.cross_entropy and outputs.ndim == 3:
             losses = cross_entropy_of_each(outputs, labels.expand(len(outputs), -1)).sum(dim=1)
         else:
@@ -166,10 +171,10 @@ class ModuleWorkload:
     def _build(self, seed: int) -> nn.Module:
         """A module of the user's; what its factory draws depends on the seed and on nothing else."""
         if isinstance(self._given, nn.Module):
-            return copy.deepcopy(self._given).to(self.dtype)
+            return _own_copy(self._given).to(self.dtype)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(number(seed, "initial"))
-            return self._given().to(self.dtype)
+            return _own_copy(self._given()).to(self.dtype)  # it may give the same module again and again
 
     def _few_inputs(self) -> Tensor:
         few = Batch(0, 0, np.arange(min(_TRIAL, self.dataset.size)))
@@ -199,13 +204,49 @@ class ModuleWorkload:
 
     def _loss_of(self, inputs: Tensor, labels: Tensor, batch: Batch) -> Tensor:
         try:
-            return self._loss(self._module(inputs), labels)
-        except (ValueError, RuntimeError) as error:  # e.g. one sample alone has no batch statistics
+            outputs = self._module(inputs)
+            self._check_width(outputs)
+            return self._loss(outputs, labels)
+        except UserError:
+            raise
+        except (ValueError, RuntimeError, IndexError) as error:  # e.g. one sample has no batch statistics
             where = f"client {batch.client}'s batch of {len(labels)} at step {batch.counter}"
-            first = str(error).strip().splitlines()[0]
-            raise UserError(f"{self.name} fails on {where}: {first}") from error
+            raise UserError(f"{self.name} fails on {where}: {_first_line(error)}") from error
+
+    def _check_width(self, outputs: Tensor) -> None:
+        classes = self.dataset.classes
+        if self._loss is not functional.cross_entropy or classes is None or outputs.ndim < 2:
+            return
+        if outputs.shape[1] < classes:
+            raise UserError(
+                f"{self.name} has {outputs.shape[1]} outputs, but {self.dataset.name} has {classes} classes"
+            )
 
 
 def as_convolutions_like(inputs: Tensor) -> Tensor:
     """Images with their channels last in memory: a processor's convolutions take a third less time."""
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+def _usable(device: str) -> torch.device:
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device {str(device)!r} cannot be used: {_first_line(error)}") from error
+    return found
+
+
+def _own_copy(module: nn.Module) -> nn.Module:
+    for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+        for name, tensor in named:
+            if tensor.is_complex():
+                raise UserError(f"{kind} {name} is complex; a vector holds real numbers only")
+    try:
+        return copy.deepcopy(module)
+    except (RuntimeError, TypeError) as error:
+        raise UserError(f"{type(module).__name__} cannot be copied: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -204,6 +204,8 @@ def test_what_cannot_work_is_refused():
         ModuleWorkload(nn.LazyLinear(10), DIGITS)
     with pytest.raises(UserError, match="vectors of 650 numbers"):
         ModuleWorkload(nn.Linear(64, 10), DIGITS).gradient(np.zeros(3, np.float32), Batch(0, 1, np.arange(2)))
+    with pytest.raises(UserError, match="parameter weight is complex"):
+        ModuleWorkload(nn.Linear(64, 10, dtype=torch.complex64), DIGITS)
     with pytest.raises(UserError, match="no model is called 'vgg'; there are"):
         model("vgg", (64,), 10)
 
@@ -214,6 +216,45 @@ def test_a_batch_that_is_too_small_is_named():
         UserError, match="fails on client 3's batch of 1 at step 7: Expected more than 1 value"
     ):
         workload.gradient(workload.initial(0), Batch(3, 7, np.arange(1)))
+
+
+def test_a_batch_that_is_too_small_is_named_in_a_group_too():
+    workload = ModuleWorkload(normalised, DIGITS, batching="on")
+    x = workload.initial(0)
+    workload.gradients([x, x], [Batch(k, 1, np.arange(16)) for k in range(2)])
+    assert workload.choices()["form"] == "vmap"
+    with pytest.raises(UserError, match="fails on client 0's batch of 1 at step 2: Expected more than 1"):
+        workload.gradients([x, x], [Batch(k, 2, np.arange(1)) for k in range(2)])
+
+
+@pytest.mark.parametrize("batching", ["on", "off"])
+def test_too_few_outputs_are_named(batching):
+    workload = ModuleWorkload(lambda: nn.Linear(64, 7), DIGITS, batching=batching)
+    x = workload.initial(0)
+    with pytest.raises(UserError, match="linear has 7 outputs, but digits has 10 classes"):
+        workload.gradients([x], [Batch(0, 1, np.arange(32))])
+    with pytest.raises(UserError, match="linear has 7 outputs, but digits has 10 classes"):
+        workload.evaluate([x, x])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "nonsense"])
+def test_a_device_that_is_not_there_is_named(device):
+    with pytest.raises(UserError, match=f"device '{device}' cannot be used: .+"):
+        ModuleWorkload(nn.Linear(64, 10), DIGITS, device=device)
+
+
+def test_a_factorys_module_is_never_touched():
+    given = normalised()
+    before = {name: value.clone() for name, value in given.state_dict().items()}
+    workload = ModuleWorkload(lambda: given, DIGITS, dtype=torch.float64)
+    x = workload.initial(0)
+    workload.gradient(x + 1, Batch(0, 1, np.arange(32)))
+    assert (workload.initial(1) == x).all()
+    after = given.state_dict()
+    assert after.keys() == before.keys()
+    assert all(after[k].dtype == v.dtype and torch.equal(after[k], v) for k, v in before.items())
+    assert given[1].momentum == 0.1
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share():
