@@ -154,3 +154,16 @@ def test_large_graphs_are_valid() -> None:
     for p in (s.uniform(t.n), s.proportional_to(random.pareto(0.8, t.n) + 1.0)):
         for method in FAST:
             s.communication_coefficients(t, p, method).check()
+
+
+def test_fastest_with_scores_that_floating_point_can_hardly_hold() -> None:
+    tiny = [1e-12, 0.5, 0.4999999996990, 1e-10, 1e-10, 1e-10]
+    hard = [(s.star(6), s.given(tiny)), (s.ring(4), s.given([1e-99, 0.5, 0.25, 0.25]))]
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        graphs = (s.ring(20), s.star(12), s.barabasi_albert(30, 2, seed))
+        hard += [(t, s.proportional_to(np.exp(6.0 * random.standard_normal(t.n)))) for t in graphs]
+    for t, p in hard:
+        best, simple = s.fastest(t, p), s.metropolis(t, p)
+        best.check()
+        assert best.spectral_gap >= (1 - 1e-5) * simple.spectral_gap
