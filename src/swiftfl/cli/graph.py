@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +19,9 @@ from swiftfl.graph.influence import Influence
 from swiftfl.graph.registry import BUILDERS
 
 ROWS_SHOWN = 32
+NEIGHBOURS_SHOWN = 8
+OTHER_COLUMNS = 38
+"""The width of everything in the table but the neighbours."""
 JSON_MOST_EDGES = 5_000_000
 
 
@@ -165,14 +170,24 @@ def _show(c: Coefficients, written: list[Path]) -> None:
 
 def _show_columns(console: Console, c: Coefficients) -> None:
     table = Table(title="columns w_i")
-    table.add_column("client", justify="right")
-    table.add_column("influence", justify="right")
-    table.add_column("own", justify="right")
-    table.add_column("neighbours", overflow="ellipsis", no_wrap=True)
+    for name in ("client", "influence", "own"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=9 if name != "client" else 6)
+    table.add_column("neighbours", overflow="fold")
+    room = console.width - OTHER_COLUMNS
     for i in range(min(c.topology.n, ROWS_SHOWN)):
         w = c.weights(i)
-        shown = "  ".join(f"{j}: {weight:.4g}" for j, weight in list(w.of.items())[:ROWS_SHOWN])
-        table.add_row(f"{i}", f"{c.influence[i]:.4g}", f"{w.own:.4g}", shown)
+        table.add_row(f"{i}", f"{c.influence[i]:.4g}", f"{w.own:.4g}", _neighbours(w.of, room))
     console.print(table)
     if c.topology.n > ROWS_SHOWN:
         console.print(f"... and {c.topology.n - ROWS_SHOWN} more clients (--json shows all)")
+
+
+def _neighbours(of: Mapping[int, float], room: int) -> str:
+    """As many of the first few as there is room for, and the number of the others."""
+    few = [f"{j}: {weight:.4g}" for j, weight in islice(of.items(), NEIGHBOURS_SHOWN)]
+    while True:
+        left = len(of) - len(few)
+        text = "  ".join([*few, f"... and {left} more"] if left else few)
+        if len(text) <= room or len(few) <= 1:
+            return text
+        few.pop()

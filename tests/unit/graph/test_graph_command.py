@@ -84,6 +84,34 @@ def test_summary_for_people(tmp_path: Path) -> None:
     assert picture.read_text().count("<svg") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "row"),
+    [
+        (["star", "--clients", "40"], ["0", "0.025", "0.025", "1: 0.025  2: 0.025  ... and 37 more"]),
+        (["ring", "--clients", "4"], ["0", "0.25", "0.3333", "1: 0.3333  3: 0.3333"]),
+        (["barabasi_albert", "--clients", "200", "--attach", "4"], ["0", "0.005"]),
+        (["star", "--clients", "60000", "--weights", "metropolis"], ["0", "1.667e-05", "1.667e-05"]),
+    ],
+)
+def test_every_column_is_readable_in_80_columns(
+    arguments: list[str], row: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*arguments).splitlines()
+    header = next(line for line in lines if "neighbours" in line)
+    assert [cell.strip() for cell in header.strip("┃").split("┃")] == [
+        "client",
+        "influence",
+        "own",
+        "neighbours",
+    ]
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line[0] == "│"]
+    assert rows[0][: len(row)] == row
+    assert [cells[0] for cells in rows] == [str(i) for i in range(len(rows))]
+    assert all(cells[-1].endswith("more") or "..." not in cells[-1] for cells in rows)
+    assert max(map(len, lines)) <= 80
+
+
 BAD = [
     ([], "name a topology"),
     (["ring"], "needs --clients"),
