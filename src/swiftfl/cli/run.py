@@ -135,6 +135,13 @@ def run(
     barrier: Annotated[
         str | None, typer.Option(help="Of waiting algorithms: neighbours or global.", rich_help_panel=_TIME)
     ] = None,
+    evaluate_every: Annotated[
+        float | None, typer.Option(help="Epochs between evaluations.", rich_help_panel=_TRAINING)
+    ] = None,
+    evaluate_clients: Annotated[
+        int | None,
+        typer.Option(help="Clients whose own models are evaluated, too.", rich_help_panel=_TRAINING),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything that is random.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: runs/RECIPE-DATE).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
@@ -171,6 +178,8 @@ def run(
         "algorithm.i2": i2,
         "algorithm.budget": budget,
         "algorithm.weights": weights,
+        "evaluation.every_epochs": evaluate_every,
+        "evaluation.clients": evaluate_clients,
         "influence": _influence(influence),
         "objective": objective,
         "seed": seed,

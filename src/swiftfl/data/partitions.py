@@ -20,13 +20,13 @@ def iid(labels: Indices, clients: int, seed: int) -> Partition:
 
 
 def by_size(labels: Indices, clients: int, seed: int, shares: Sequence[float]) -> Partition:
-    """IID, but client i gets `shares[i]` of the samples (rounded; at least one)."""
+    """IID, but of unequal sizes: everybody gets one sample, and the others are shared out by `shares`."""
     check_request(labels.size, clients)
     if len(shares) != clients:
         raise UserError(f"by_size: {len(shares)} shares for {clients} clients")
     given = np.asarray(shares, dtype=np.float64)
     if not np.isfinite(given).all() or bool((given <= 0).any()):
-        raise UserError(f"by_size: shares must be positive, not {min(shares)}")
+        raise UserError(f"by_size: shares must be positive numbers, not {list(shares)}")
     exact = given / given.sum() * (labels.size - clients)
     sizes = np.floor(exact).astype(np.int64)
     largest_remainders = np.argsort(sizes - exact, kind="stable")[: labels.size - clients - sizes.sum()]

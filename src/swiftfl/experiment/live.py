@@ -18,7 +18,7 @@ from swiftfl.engines.saves import Saved, common, read_all
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config
-from swiftfl.experiment.measure import row
+from swiftfl.experiment.measure import finite, row
 from swiftfl.experiment.measure_live import measure_live, summarise_live
 from swiftfl.experiment.run import Progress, Result, Stopped, record_start
 from swiftfl.record import RunFolder
@@ -122,7 +122,7 @@ class _Watch:
         last = measure_live(engine, self.config.evaluation.clients)
         self._add(row(last))
         models = engine.models()
-        summary = summarise_live(engine, last)
+        summary = finite(summarise_live(engine, last))
         if self.folder is not None:
             there = [models[i] for i in engine.members()]
             self.folder.write_models(models, consensus(there))

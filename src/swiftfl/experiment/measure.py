@@ -106,6 +106,14 @@ def models_in_memory(world: World) -> int:
     return len(held)
 
 
+def finite(summary: dict[str, Any]) -> dict[str, Any]:
+    """With None for what is not a number, such as a diverged loss: JSON has no word for it."""
+    return {
+        key: None if isinstance(value, float) and not np.isfinite(value) else value
+        for key, value in summary.items()
+    }
+
+
 def row(measurement: Measurement) -> dict[str, Any]:
     return asdict(measurement)
 

@@ -18,7 +18,7 @@ from swiftfl.engines.virtual import Virtual
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build, resolve
 from swiftfl.experiment.config import Config, parse
-from swiftfl.experiment.measure import Measurement, measure, row, summarise
+from swiftfl.experiment.measure import Measurement, finite, measure, row, summarise
 from swiftfl.record import RunFolder, versions
 from swiftfl.vector import Vector, consensus
 
@@ -249,7 +249,7 @@ def _save(engine: Virtual | Sampled, recorder: _Recorder) -> None:
 
 def _finish(config: Config, parts: Parts, engine: Virtual | Sampled, recorder: _Recorder) -> Result:
     last = recorder.last or measure(engine, config.evaluation.clients)
-    summary = {**summarise(engine, last), "gradients": parts.workload.choices()}
+    summary = finite({**summarise(engine, last), "gradients": parts.workload.choices()})
     evaluating = sum(measured["evaluation_seconds"] for measured in recorder.curve)
     if recorder.folder is not None:
         there = [engine.models[i] for i in engine.members()] or engine.models
