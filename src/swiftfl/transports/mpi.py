@@ -57,10 +57,12 @@ class Wire:
         self._statuses: list[MPI.Status] = []
 
     def send(self, data: Bytes, to: int, tag: int) -> Transfer:
-        return self._comm.Issend([data, self._mpi.BYTE], to, tag)
+        transfer: Transfer = self._comm.Issend([data, self._mpi.BYTE], to, tag)
+        return transfer
 
     def receive(self, data: Bytes, source: int, tag: int) -> Transfer:
-        return self._comm.Irecv([data, self._mpi.BYTE], source, tag)
+        transfer: Transfer = self._comm.Irecv([data, self._mpi.BYTE], source, tag)
+        return transfer
 
     def completed(self, transfers: Sequence[Transfer]) -> list[tuple[int, int]]:
         requests: list[Any] = list(transfers)
