@@ -63,7 +63,8 @@ class Costs:
     `spread` is the standard deviation of the logarithm of compute times (0: constant); `trace` gives,
     per client, factors that are gone through again and again. `jitter` is the mean of an exponential
     delay added to each message, `loss` the share of published models that never arrive (synchronous
-    exchanges are reliable: there a loss is a resend, which jitter stands for).
+    exchanges are reliable: there a loss is a resend, which jitter stands for). Messages are as large as
+    the model, or have `message_bytes` whatever is trained, to imitate the traffic of another model.
     """
 
     compute: float = 0.010
@@ -77,6 +78,7 @@ class Costs:
     links: Mapping[tuple[int, int], Link] = field(default_factory=dict)
     jitter: float = 0.0
     loss: float = 0.0
+    message_bytes: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -85,6 +87,8 @@ class Costs:
             if not (math.isfinite(value) and value >= 0):
                 raise UserError(f"cost {name} must be finite and not negative, not {value}")
         Link(self.latency, self.bandwidth)
+        if self.message_bytes is not None and self.message_bytes < 1:
+            raise UserError(f"message_bytes must be at least 1, not {self.message_bytes}")
         if not 0 <= self.loss < 1:
             raise UserError(f"message loss must be in [0, 1), not {self.loss}")
         for client, factors in self.trace.items():
@@ -137,6 +141,10 @@ class Costs:
     def same_everywhere(self) -> bool:
         """Whether every message of a size travels equally long."""
         return not (self.links or self.jitter or self.loss)
+
+    def message(self, model_bytes: int) -> int:
+        """The bytes of one message that carries a model of this size."""
+        return model_bytes if self.message_bytes is None else self.message_bytes
 
     def transit(self, sender: int, receiver: int, size: int) -> float:
         """How long a model of `size` bytes travels over a link, without jitter."""

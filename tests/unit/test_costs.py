@@ -186,6 +186,7 @@ def test_a_lossy_swift_still_finds_the_optimum() -> None:
         {"bandwidth": 0.0},
         {"loss": 1.0},
         {"jitter": float("inf")},
+        {"message_bytes": 0},
         {"trace": {0: []}},
         {"trace": {0: [1.0, -1.0]}},
     ],

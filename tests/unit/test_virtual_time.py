@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd
-from swiftfl.costs import Costs
+from swiftfl.costs import Costs, Link
 from swiftfl.engines import Virtual
 from swiftfl.sample import Batch
 from worlds import STEP_SIZE, quadratic_setup, run_to_end, slow
@@ -38,6 +38,24 @@ def test_dsgd_pays_the_journey_of_the_models() -> None:
     times = run_to_end(Virtual(setup)).times
     np.testing.assert_allclose(times.waiting, 0.0, atol=1e-15)
     np.testing.assert_allclose(times.communication, 20 * (2 * (0.001 + 0.0005) + TRANSIT))
+
+
+@pytest.mark.parametrize("links", [{}, {(0, 1): Link(0.002, 1e6)}])
+def test_messages_may_have_another_size_than_the_model(links: dict[tuple[int, int], Link]) -> None:
+    """A million bytes take a second and the latency; five steps of ten milliseconds never see one."""
+    costs = replace(COSTS, message_bytes=1_000_000, links=links)
+    setup, _, _ = quadratic_setup(dsgd(), epochs=4, costs=costs, dimension=DIMENSION)
+    communication = run_to_end(Virtual(setup)).times.communication
+    np.testing.assert_allclose(communication, 20 * (2 * (0.001 + 0.0005) + 1.002))
+    setup, _, _ = quadratic_setup(Swift(), epochs=1, costs=costs, dimension=DIMENSION)
+    engine = Virtual(setup)
+    engine.start()
+    engine.advance(10**9)
+    first = engine.setup.workload.initial(setup.seed)
+    assert engine.now < 1.002
+    assert (engine.mailboxes.fetch(0, [1], engine.now)[1] == first).all()
+    last = engine.mailboxes.fetch(0, [1], engine.now + 2)[1]
+    assert (last == engine.models[1]).all()
 
 
 @pytest.mark.parametrize("barrier", ["neighbours", "global"])

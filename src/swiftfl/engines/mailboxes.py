@@ -33,7 +33,7 @@ class Mailboxes:
         self.letters: list[list[Letter]] = [[first] for _ in range(n)]
         self.since: dict[tuple[int, int], float] = {}
         self.costs = costs
-        self.size = x0.nbytes
+        self.size = costs.message(x0.nbytes)
         self._transit = costs.transit(-1, -1, self.size) if costs.same_everywhere else None
 
     def publish(self, sender: int, letter: Letter, now: float, to: Sequence[int]) -> None:

@@ -68,7 +68,8 @@ class World:
         self.mixing: list[int] = []
         self.mixed: deque[tuple[int, Vector]] = deque()
         # messages
-        self.size = x0.nbytes
+        self.model_bytes = x0.nbytes
+        self.size = self.costs.message(x0.nbytes)
         self.mailboxes = Mailboxes(n, x0, setup.costs)
         self.cut: set[tuple[int, int]] = set()
         self.meetings = Meeting(n, everyone=setup.barrier == "global")
@@ -220,7 +221,7 @@ class World:
 
     def _group_of(self, i: int) -> list[int]:
         """Whose gradients to compute with client i's: everybody's, or as many as may wait in memory."""
-        most = max(1, _WAITING_GRADIENTS // self.size)
+        most = max(1, _WAITING_GRADIENTS // self.model_bytes)
         if len(self.pending) <= most:
             group, self.pending = self.pending, []
             return group

@@ -104,6 +104,7 @@ class CostsConfig(Section):
     links: list[LinkConfig] = []
     jitter: Seconds = 0.0
     loss: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    message_bytes: Count | None = None
 
 
 class ChangeConfig(Section):
