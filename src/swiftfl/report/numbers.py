@@ -1,0 +1,82 @@
+"""How numbers are written, everywhere in the same way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+Cell = str | float | None
+"""What a table holds: words, a number, or nothing (unknown, not printed, not measured)."""
+
+NOTHING = "–"
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The sample standard deviation; one value has none."""
+    if len(values) < 2:
+        return None
+    middle = mean(values)
+    return math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1))
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str | None:
+    """Mean ± standard deviation, or the value alone if there is only one.
+
+    >>> spread([1.0, 2.0, 3.0]), spread([2.0]), spread([])
+    ('2.000 ± 1.000', '2.000', None)
+    """
+    if not values:
+        return None
+    around = deviation(values)
+    middle = f"{mean(values):.{digits}f}"
+    return middle if around is None else f"{middle} ± {around:.{digits}f}"
+
+
+def change(value: float | None, reference: float | None) -> float | None:
+    """In percent of the reference.
+
+    >>> round(change(1.019, 1.558), 2)
+    -34.6
+    """
+    if value is None or not reference:
+        return None
+    return 100.0 * (value / reference - 1.0)
+
+
+def difference(here: float | None, paper: float | None) -> float | None:
+    return None if here is None or paper is None else here - paper
+
+
+def percent(value: float | None) -> str:
+    """A change in words.
+
+    >>> percent(-34.6), percent(3.25), percent(None)
+    ('-34.6 %', '+3.2 %', '–')
+    """
+    return NOTHING if value is None else f"{value:+.1f} %"
+
+
+def written(value: Cell, column: str = "") -> str:
+    """A cell as it is printed; the heading of its column tells the unit.
+
+    >>> written(1.0194, "epoch (s)"), written(-34.6, "change (%)"), written(81.25, "accuracy (%)")
+    ('1.019', '-34.6', '81.2')
+    >>> written(0.25, "difference (s)"), written(16), written(0.00012345), written(None)
+    ('+0.250', '16', '0.000123', '–')
+    """
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
+        return value
+    if not math.isfinite(value):
+        return "not finite"
+    sign = "+" if "change" in column or "difference" in column else ""
+    if "%" in column:
+        return f"{value:{sign}.1f}"
+    if "(s)" in column and (value == 0 or abs(value) >= 0.0005):
+        return f"{value:{sign}.3f}"
+    return f"{value:{sign}}" if isinstance(value, int) else f"{value:{sign}.3g}"
