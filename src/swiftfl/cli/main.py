@@ -12,6 +12,7 @@ from swiftfl._version import __version__
 from swiftfl.cli.demo import demo
 from swiftfl.cli.graph import graph
 from swiftfl.cli.replay import replay
+from swiftfl.cli.reproduce import reproduce
 from swiftfl.cli.run import resume, run
 from swiftfl.cli.screen import Interrupted
 from swiftfl.cli.transport import check_transport
@@ -50,6 +51,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(resume)
 app.command()(replay)
+app.command()(reproduce)
 app.command()(graph)
 app.command("check-transport")(check_transport)
 

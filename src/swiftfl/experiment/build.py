@@ -60,7 +60,7 @@ def build(config: Config) -> Parts:
     data = dataset(config.data.dataset, config.data.folder, **config.data.options)
     parts = partition(config.data.partition, data.labels, graph.n, config.seed)
     workload = ModuleWorkload(
-        model(config.model.name, data.shape, data.classes or 1, config.model.norm),
+        model(config.model.name, data.shape, data.classes or 1, config.model.norm, **config.model.options),
         data,
         augment=Augment(seed=config.seed) if config.data.augment else None,
         device=build_device(config.model.device),

@@ -31,6 +31,7 @@ class DataConfig(Section):
 
 class ModelConfig(Section):
     name: str = "mlp"
+    options: dict[str, Count] = {}
     norm: Literal["batch", "group"] | None = None
     device: str = "cpu"
     batching: Literal["auto", "measure", "on", "off"] | dict[str, Literal["loop", "batched"]] = "auto"

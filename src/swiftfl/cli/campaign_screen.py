@@ -1,0 +1,76 @@
+"""How far a campaign is: one line that stays, or on a pipe a line every half minute."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+if TYPE_CHECKING:
+    from swiftfl.experiment.crew import Progress as Campaign
+
+_QUIET_SECONDS = 30.0
+
+
+class CampaignScreen:
+    """Called with the progress, as often as one likes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn(f"[bold]{name}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[text]}"),
+            console=self._console,
+        )
+        self._task = self._bar.add_task(name, total=None, text="starting")
+        self._spoken = time.monotonic()
+
+    def __enter__(self) -> CampaignScreen:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def __call__(self, progress: Campaign) -> None:
+        if self._console.is_terminal:
+            self._bar.update(
+                self._task, completed=progress.steps_done, total=progress.steps, text=_text(progress)
+            )
+        elif time.monotonic() - self._spoken >= _QUIET_SECONDS:
+            self.say(progress)
+
+    def say(self, progress: Campaign) -> None:
+        """One line, for those who read a log."""
+        print(f"{self._name}: {_text(progress)}", file=self._console.file, flush=True)
+        self._spoken = time.monotonic()
+
+
+def _text(progress: Campaign) -> str:
+    text = f"{progress.runs_done}/{progress.runs} runs, {progress.steps_done:,}/{progress.steps:,} steps"
+    if progress.failed:
+        text += f", {len(progress.failed)} failed"
+    if progress.seconds_left:
+        text += f", {duration(progress.seconds_left)} left"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """Roughly, as one would say it.
+
+    >>> duration(42), duration(600), duration(8000)
+    ('42 s', '10 min', '2 h 13 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

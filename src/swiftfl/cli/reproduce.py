@@ -1,0 +1,95 @@
+"""`swiftfl reproduce`: the experiments of the paper, one command each, into one folder and one report."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FAILED = 1
+
+
+class Name(str, Enum):
+    baseline = "baseline"
+    noniid = "noniid"
+    slowdown = "slowdown"
+    clients = "clients"
+    topologies = "topologies"
+    convergence = "convergence"
+    all = "all"
+
+
+class Scale(str, Enum):
+    smoke = "smoke"
+    small = "small"
+    paper = "paper"
+
+
+class Engine(str, Enum):
+    virtual = "virtual"
+    local = "local"
+    mpi = "mpi"
+
+
+class Hardware(str, Enum):
+    paper = "paper"
+    measured = "measured"
+
+
+class BaselineWeights(str, Enum):
+    metropolis = "metropolis"
+    uniform = "uniform"
+
+
+class Model(str, Enum):
+    resnet18 = "resnet18"
+    resnet50 = "resnet50"
+
+
+def reproduce(
+    experiment: Annotated[Name, typer.Argument(help="Which experiment, or all of them.")],
+    scale: Annotated[Scale, typer.Option(help="smoke: minutes. small: hours. paper: GPUs.")] = Scale.smoke,
+    engine: Annotated[Engine, typer.Option(help="Where the runs happen.")] = Engine.virtual,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs per case (default: 1 for smoke, else 3).")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder with the CIFAR-10 files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Default: reproductions/SCALE.")] = None,
+    hardware: Annotated[Hardware, typer.Option(help="Whose costs virtual time has.")] = Hardware.paper,
+    model: Annotated[
+        Model | None, typer.Option(help="Of scale paper: the textbook network, not the authors' thin one.")
+    ] = None,
+    baseline_weights: Annotated[
+        BaselineWeights, typer.Option(help="uniform: the authors', over the neighbourhood.")
+    ] = BaselineWeights.metropolis,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once (default: one per core).")] = None,
+) -> None:
+    """Reproduce the paper's tables and figures. The same command again goes on where it stopped."""
+    from swiftfl.cli.reproduction import Task  # torch takes a second to import: `--help` does without
+    from swiftfl.recipes.paper import Options
+
+    options = Options(
+        engine=engine.value,
+        baseline_weights=baseline_weights.value,
+        data=None if data is None else str(data),
+        model=None if model is None else model.value,
+        epochs=epochs,
+    )
+    task = Task(
+        scale=scale.value,
+        seeds=seeds or (1 if scale is Scale.smoke else 3),
+        out=out or Path("reproductions", scale.value),
+        hardware=hardware.value,
+        options=options,
+        workers=1 if engine is Engine.local else jobs or os.cpu_count() or 1,
+        command=shlex.join(["swiftfl", *sys.argv[1:]]),
+    )
+    names = [name for name in Name if name is not Name.all] if experiment is Name.all else [experiment]
+    if not task.run([name.value for name in names]):
+        raise typer.Exit(FAILED)
