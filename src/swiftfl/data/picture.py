@@ -30,7 +30,9 @@ def draw_histogram(path: str | Path, title: str, histogram: npt.NDArray[np.int64
         axes.set_xticks(range(clients))
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20))
-    figure.savefig(path, dpi=144)
+    undated = {"Date": None} if Path(path).suffix == ".svg" else None
+    with matplotlib.rc_context({"svg.hashsalt": "swiftfl"}):  # the same picture is the same file
+        figure.savefig(path, dpi=144, metadata=undated)
 
 
 def _bars(axes: matplotlib.axes.Axes, histogram: npt.NDArray[np.int64]) -> None:

@@ -1,0 +1,105 @@
+"""How the predictions hang on the constants that were chosen, and what this machine measured."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from swiftfl.report.figures import Picture, legend_below, look, panel
+from swiftfl.report.numbers import Cell, change
+from swiftfl.report.recorded import Recorded
+from swiftfl.report.table import Table
+from swiftfl.report.times import REFERENCE, Times, change_in_paper, here
+
+_QUANTITIES = {"communication": "communication per epoch (s)", "epoch": "epoch (s)"}
+
+
+def sensitivity_pictures(recorded: Recorded) -> list[Picture]:
+    """A pair per constant: how predicted communication and epoch move with it."""
+    return [
+        Picture(
+            f"{recorded.name}-sensitivity-{constant}-{quantity}",
+            f"Predicted {quantity} time when {constant} is chosen differently and all else is "
+            "calibrated again on D-SGD's row.",
+            partial(_sensitivity, recorded, constant, moved, quantity),
+        )
+        for constant, moved in recorded.sensitivity.items()
+        for quantity in _QUANTITIES
+    ]
+
+
+def _sensitivity(recorded: Recorded, constant: str, moved: dict[str, Any], quantity: str) -> Figure:
+    figure, axes = panel(constant, _QUANTITIES[quantity])
+    for method, label in recorded.methods.items():
+        if method in moved:
+            axes.plot(moved["values"], moved[method][quantity], label=label, **look(method))
+    values = [value for value in moved["values"] if value > 0]
+    if values and max(values) / min(values) > 20:
+        axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    legend_below(figure, axes)
+    return figure
+
+
+def sensitivity_table(recorded: Recorded) -> Table | None:
+    rows: list[list[Cell]] = []
+    for constant, moved in recorded.sensitivity.items():
+        for method, label in recorded.methods.items():
+            if method in moved:
+                values = moved["values"]
+                cells = [_range(moved[method][quantity]) for quantity in _QUANTITIES]
+                rows.append([constant, f"{min(values):.3g} to {max(values):.3g}", label, *cells])
+    if not rows:
+        return None
+    columns = ("constant", "moved over", "method", *_QUANTITIES.values())
+    note = (
+        "Predicted seconds per epoch at the smallest and the largest value of each constant that the "
+        "calibration leaves free; bandwidth (in bytes per second) follows, so that D-SGD keeps its row."
+    )
+    return Table(f"{recorded.name}-sensitivity", "How much the free constants matter", columns, rows, note)
+
+
+def _range(values: list[float]) -> str:
+    return f"{values[0]:.3f} to {values[-1]:.3f}"
+
+
+def live_times(recorded: Recorded, method: str) -> Times:
+    """What was measured on this machine."""
+    parts = recorded.live.get("methods", {}).get(method)
+    if not parts:
+        return Times()
+    epoch = parts["compute"] + parts["communication"]
+    return Times(epoch, parts["communication"], parts["waiting"], epoch + parts["waiting"])
+
+
+def live_table(recorded: Recorded) -> Table | None:
+    """Real processes, beside the prediction and the paper: communication and waiting against D-SGD's."""
+    live, group = recorded.live, next(iter(recorded.groups), "")
+    rows: list[list[Cell]] = []
+    for method, label in recorded.methods.items():
+        measured, predicted = live_times(recorded, method), here(recorded, group, method)
+        if measured.total is not None:
+            reference = live_times(recorded, REFERENCE), here(recorded, group, REFERENCE)
+            other = method != REFERENCE
+            rows.append(
+                [
+                    label, measured.compute, measured.communication, measured.waiting,
+                    change(measured.apart, reference[0].apart) if other else None,
+                    change(predicted.apart, reference[1].apart) if other else None,
+                    change_in_paper(recorded.name, group, method, "comm"),
+                ]
+            )  # fmt: skip
+    if not rows:
+        return None
+    columns = (
+        "method", "compute (s)", "communication (s)", "waiting (s)",
+        "communication + waiting change, measured (%)", "predicted (%)", "communication, paper (%)",
+    )  # fmt: skip
+    note = (
+        f"Measured on this machine: {live['clients']} processes that share memory, "
+        f"{live['steps_per_epoch']} steps an epoch, each gradient emulated by {live['gradient_seconds']:g} "
+        "s of sleep. Changes are against D-SGD; the paper's communication excludes waiting."
+    )
+    return Table(f"{recorded.name}-live", "Measured with real processes", columns, rows, note)
