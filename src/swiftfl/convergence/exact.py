@@ -36,8 +36,8 @@ def averaged_gradient(problem: Bowl, coefficients: Coefficients, step_size: floa
         K = moment_map(columns, problem, k, step_size)
         y = np.append(np.full(n, problem.start[k]), 1.0)
         centre = np.append(np.full(n, 1.0 / n), -float(problem.p @ problem.b[:, k])) * problem.m[k]
-        total += _sum_of_powers(np.kron(centre, centre), K, log2_T) @ np.kron(y, y)
-    return float(total) / 2.0**log2_T
+        total += float(_sum_of_powers(np.kron(centre, centre), K, log2_T) @ np.kron(y, y))
+    return total / 2.0**log2_T
 
 
 def moment_map(columns: Array, problem: Bowl, k: int, step_size: float) -> Array:

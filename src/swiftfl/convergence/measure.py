@@ -77,11 +77,17 @@ class Watched:
         return float(self.at[hits[0]]) if len(hits) else None
 
 
-def watch(engine: Sampled | Virtual, objectives: Sequence[Bowl], every: int) -> list[Watched]:
-    """Run to the end, looking at t = 0, every, 2 every, ..., T; one result per objective."""
-    T = engine.setup.iterations
+def watch(
+    engine: Sampled | Virtual, objectives: Sequence[Bowl], every: int, averages: Sequence[Array] = ()
+) -> list[Watched]:
+    """Run to the end, looking at t = 0, every, 2 every, ..., T; one result per objective.
+
+    Each objective looks at the average of the clients' models with its weights in `averages`; without
+    any, at the consensus model.
+    """
+    T, n = engine.setup.iterations, engine.n
     assert T is not None
-    minima = [f.minimum for f in objectives]
+    weights = np.stack(averages or [np.full(n, 1.0 / n)] * len(objectives))
     at: list[int] = []
     rows: list[Array] = []
     seen: list[list[tuple[Array, Array]]] = [[] for _ in objectives]
@@ -90,23 +96,20 @@ def watch(engine: Sampled | Virtual, objectives: Sequence[Bowl], every: int) -> 
     while finite and (not at or at[-1] < T):
         engine.advance(min(every, T - engine.iteration) if at else 0)
         at.append(engine.iteration)
-        rows.append(np.mean(np.asarray(engine.models), axis=0))
+        rows.append(weights @ np.asarray(engine.models))
         finite = bool(np.abs(rows[-1]).max() < DIVERGED)
         if len(rows) == _ROWS or at[-1] >= T or not finite:
-            _evaluate(np.asarray(rows), objectives, minima, seen)
+            for k, f in enumerate(objectives):
+                x = np.asarray(rows)[:, k]
+                seen[k].append(((f.gradients_of_f(x) ** 2).sum(axis=1), f.f(x)))
             rows.clear()
-    return [_watched(at, parts, finite) for parts in seen]
+    return [_watched(at, parts, f.minimum, finite) for parts, f in zip(seen, objectives, strict=True)]
 
 
-def _evaluate(
-    x: Array, objectives: Sequence[Bowl], minima: Sequence[float], seen: list[list[tuple[Array, Array]]]
-) -> None:
-    for f, minimum, parts in zip(objectives, minima, seen, strict=True):
-        parts.append(((f.gradients_of_f(x) ** 2).sum(axis=1), f.f(x) - minimum))
-
-
-def _watched(at: Sequence[int], parts: Sequence[tuple[Array, Array]], finite: bool) -> Watched:
-    gradient, gap = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+def _watched(
+    at: Sequence[int], parts: Sequence[tuple[Array, Array]], minimum: float, finite: bool
+) -> Watched:
+    gradient, value = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
     if not finite:
-        gradient[-1] = gap[-1] = np.inf
-    return Watched(np.asarray(at, np.float64), gradient, gap)
+        gradient[-1] = value[-1] = np.inf
+    return Watched(np.asarray(at, np.float64), gradient, value - minimum)

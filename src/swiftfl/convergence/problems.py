@@ -101,7 +101,8 @@ class Bowl:
             phase = self.w * best - self.s
             curvature = self.m + self.a * self.w**2 * (self.p @ np.cos(phase))
             best = best - self.gradients_of_f(best) / curvature
-        return best[0]
+        found: Array = best[0]
+        return found
 
     @property
     def gap(self) -> float:
@@ -158,7 +159,8 @@ class Bowl:
             draw = stream(self.seed, "noise", client, block)
             scale = self.sigma / np.sqrt(self.parameters)
             kept = self._noise[client] = (block, scale * draw.standard_normal((_BLOCK, self.parameters)))
-        return kept[1][position]
+        drawn: Array = kept[1][position]
+        return drawn
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]

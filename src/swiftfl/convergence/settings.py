@@ -50,8 +50,9 @@ def size_of(scale: str) -> Size:
 
 def influence(kind: str, n: int) -> Array:
     """`uniform`, or `skewed`: p_i in proportion to 1, 2, ..., n."""
-    p = np.ones(n) if kind == "uniform" else np.arange(1.0, n + 1)
-    return p / p.sum()
+    scores = np.ones(n) if kind == "uniform" else np.arange(1.0, n + 1)
+    p: Array = scores / scores.sum()
+    return p
 
 
 def coefficients_of(graph: str, p: Array) -> Coefficients:
