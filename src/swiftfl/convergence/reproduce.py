@@ -20,15 +20,22 @@ MEASUREMENTS: dict[str, tuple[Callable[[Size, int], list[Part]], Callable[..., o
 }
 
 
-def reproduce(scale: str, seeds: int, folder: Path, progress: Progress, jobs: int = 2) -> None:
-    """Measure whatever is not in `folder/parts` yet, then write `folder/results.json`."""
+def reproduce(scale: str, seeds: int, folder: Path, progress: Progress | None = None, jobs: int = 2) -> None:
+    """Measure whatever is not in `folder/parts` yet, then write `folder/results.json`.
+
+    `progress(what, done, all)` is told of every part that is done.
+    """
     size = size_of(scale)
     if seeds < 1:
         raise UserError(f"seeds must be at least 1, not {seeds}")
     planned = [(name, part) for name, (parts, _) in MEASUREMENTS.items() for part in parts(size, seeds)]
-    results = run_parts([part for _, part in planned], folder / "parts", progress, jobs)
+    results = run_parts([part for _, part in planned], folder / "parts", progress or _silent, jobs)
     done = [(name, part.parameters, result) for (name, part), result in zip(planned, results, strict=True)]
     out: dict[str, object] = {"scale": scale, "seeds": seeds, "versions": versions()}
     for name, (_, summary) in MEASUREMENTS.items():
         out[name] = summary([(parameters, result) for key, parameters, result in done if key == name])
     write_json(folder / "results.json", out)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass

@@ -1,0 +1,83 @@
+"""The convergence experiment's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from swiftfl.report.figures import legend_below, look, panel
+
+GREY = "#888888"
+
+
+def _mean(curves: Sequence[Sequence[float]]) -> Any:
+    return np.mean(np.asarray(curves, dtype=np.float64), axis=0)
+
+
+def rate_figure(results: dict[str, Any], problem: str, label: str) -> Figure:
+    """Averaged squared gradient norm against T; the grey line falls with 1/sqrt(T)."""
+    figure, axes = panel("iterations T", "averaged squared gradient norm", label)
+    rows = [row for row in results["rate"] if row["problem"] == problem]
+    for k, row in enumerate(rows):
+        words = {"iid": "IID", "noniid": "non-IID"}[row["data"]]
+        axes.loglog(row["T"], _mean(row["averaged"]), label=f"{words}, p {row['influence']}", **look("", k))
+        if row["exact"]:
+            axes.loglog(row["T"], row["exact"]["averaged"], "x", color=look("", k)["color"], markersize=6)
+    T = np.asarray(rows[0]["T"], dtype=np.float64)
+    top = 1.6 * max(_mean(row["averaged"])[-1] for row in rows) * np.sqrt(T[-1] / T)
+    axes.loglog(T, top, color=GREY, linewidth=1, label="slope -1/2")
+    legend_below(figure, axes, 2)
+    return figure
+
+
+def delay_figure(results: dict[str, Any], problem: str, data: str, methods: Mapping[str, str]) -> Figure:
+    """Iterations to the level against how much slower one client is; open ends are not reached."""
+    figure, axes = panel("slowdown of one client", "iterations to the level")
+    for k, (method, label) in enumerate(methods.items()):
+        rows = [
+            row
+            for row in results["delay"]
+            if (row["problem"], row["data"], row["method"]) == (problem, data, method)
+        ]
+        reached = [(row["factor"], row["first_below_by_rate"]) for row in rows]
+        there = [(factor, np.mean(values)) for factor, values in reached if None not in values]
+        axes.loglog([f for f, _ in there], [v for _, v in there], label=label, **look("", k))
+    factors = sorted({row["factor"] for row in results["delay"]})
+    axes.set_xticks(factors, [f"{factor}x" for factor in factors])
+    axes.minorticks_off()
+    legend_below(figure, axes, 3)
+    return figure
+
+
+def lemma_figure(results: dict[str, Any], names: Mapping[str, str]) -> Figure:
+    """Both errors and the right-hand side over t."""
+    figure, axes = panel("iteration t + 1", "squared error")
+    rows = [row for row in results["lemma"] if row["influence"] == "uniform"]
+    for k, row in enumerate(rows):
+        t = np.asarray(row["t"]) + 1
+        for style, (name, words) in zip(
+            ("-", "--"), (("printed", "as printed"), ("needed", "as needed")), strict=True
+        ):
+            shown = {**look("", k), "linestyle": style}
+            error = np.asarray(row[name]["worst_client"])
+            axes.loglog(t[error > 0], error[error > 0], label=f"{names[row['data']]}, {words}", **shown)
+        axes.loglog(t, row["right_hand_side"], color=look("", k)["color"], linestyle=":", linewidth=1.6,
+                    label=f"{names[row['data']]}, right-hand side")  # fmt: skip
+    legend_below(figure, axes, 2)
+    return figure
+
+
+def clients_figure(row: dict[str, Any]) -> Figure:
+    """Iterations to each level against n, where every seed reached it."""
+    figure, axes = panel("clients n", "iterations to the level", row["graph"])
+    for k, level in enumerate(row["gradient"]):
+        n = level["fitted_n"]
+        values = [np.mean(level["iterations"][str(number)]) for number in n]
+        axes.loglog(n, values, label=f"level {level['level']:g}", **look("", k))
+    axes.set_xticks(row["numbers"], [str(n) for n in row["numbers"]])
+    axes.minorticks_off()
+    legend_below(figure, axes, 4)
+    return figure
