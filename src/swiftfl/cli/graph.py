@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import numpy.typing as npt
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -40,7 +42,7 @@ def graph(
     influence: Annotated[
         str | None, typer.Option(help="Scores 0.1,0.2,... or a JSON file (default: uniform).")
     ] = None,
-    weights: Annotated[str, typer.Option(help="ccs, ccs_by_rate, metropolis or fastest.")] = "ccs",
+    weights: Annotated[str, typer.Option(help="ccs, ccs_by_rate, metropolis, fastest or uniform.")] = "ccs",
     draw: Annotated[Path | None, typer.Option(help="Draw into an .svg, .png or .pdf file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the topology: edge list, .json, .graphml.")] = None,
     seed: Annotated[int, typer.Option(help="Of random topologies.")] = 0,
@@ -157,6 +159,7 @@ def _show(c: Coefficients, written: list[Path]) -> None:
         ("influence", f"{c.influence.min():.6g} to {c.influence.max():.6g}"),
         ("weights", c.method),
         ("own weight", f"{c.own.min():.6g} to {c.own.max():.6g}"),
+        ("expected row sums", _span(np.asarray(c.expected_matrix().sum(axis=1)))),
         ("rho", f"{c.rho:.10g}"),
         ("spectral gap", f"{c.spectral_gap:.6g}"),
         ("conditions (a)-(d)", "hold" if report.violation is None else report.violation),
@@ -166,6 +169,12 @@ def _show(c: Coefficients, written: list[Path]) -> None:
     _show_columns(console, c)
     for file in written:
         console.print(f"written: {file}", soft_wrap=True)
+
+
+def _span(sums: npt.NDArray[np.float64]) -> str:
+    """Row sums of the expected matrix: all 1 if it is doubly stochastic, since its columns sum to 1."""
+    low, high = (f"{bound:.6g}" for bound in (sums.min(), sums.max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def _show_columns(console: Console, c: Coefficients) -> None:

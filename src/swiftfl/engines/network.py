@@ -215,6 +215,7 @@ class Network:
     def renew(self) -> dict[int, tuple[Weights, float]]:
         """New coefficients on each component of what is known to be there; (a)-(d) are asserted.
 
+        (But for neighbourhood-uniform weights, which do not promise (d).)
         With each client's weights goes by how much its step size is scaled.
         """
         self.renewals += 1

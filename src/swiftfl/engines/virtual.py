@@ -15,6 +15,7 @@ from swiftfl.client import State
 from swiftfl.engines.network import Change, connected
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.world import Terms, World
+from swiftfl.graph.coefficients import promised
 from swiftfl.vector import Weights
 
 _NOBODY = -1
@@ -289,7 +290,8 @@ class Virtual(World):
             self.renewed[i] = [*earlier, terms]
             if i in self.meetings.gone:
                 self.meetings.gone[i] = min(self.meetings.gone[i], first[i])
-        self._note(change, components=len(self.network.components()), clients=len(renewed), checked="abcd")
+        checked = promised(self.network.method)
+        self._note(change, components=len(self.network.components()), clients=len(renewed), checked=checked)
         return True
 
     def _first_rounds(self, weights: dict[int, Weights]) -> dict[int, int]:

@@ -11,7 +11,7 @@ from swiftfl.errors import UserError
 AlgorithmName = Literal[
     "swift", "dsgd", "pasgd", "ldsgd", "adpsgd", "matcha", "gossip", "allreduce", "fedavg"
 ]
-WeightsName = Literal["ccs", "ccs_by_rate", "metropolis", "fastest"]
+WeightsName = Literal["ccs", "ccs_by_rate", "metropolis", "fastest", "uniform"]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -35,6 +35,13 @@ METHODS: dict[str, Callable[[Topology, Influence], Values]] = {
     "metropolis": metropolis_edges,
     "fastest": fastest_edges,
 }
+"""Methods whose coefficients keep (a)-(d)."""
+METHOD_NAMES = (*METHODS, "uniform")
+
+
+def promised(method: str) -> str:
+    """The conditions that a method keeps on every graph; neighbourhood-uniform weights lack (d)."""
+    return "abc" if method == "uniform" else "abcd"
 
 
 def communication_coefficients(
@@ -46,10 +53,14 @@ def communication_coefficients(
     >>> communication_coefficients(ring(2)).column(0)
     {0: 0.5, 1: 0.5}
     """
-    if method not in METHODS:
-        raise UserError(f"there is no weight method {method!r}: choose one of {', '.join(METHODS)}")
+    if method not in METHOD_NAMES:
+        raise UserError(f"there is no weight method {method!r}: choose one of {', '.join(METHOD_NAMES)}")
     topology.require_connected()
     p = uniform(topology.n) if influence is None else given(influence, topology.n)
+    if method == "uniform":
+        from swiftfl.graph.neighbourhood import neighbourhood_uniform  # which builds on this module
+
+        return neighbourhood_uniform(topology, p)
     return Coefficients(topology, p, method, METHODS[method](topology, p))
 
 
@@ -182,9 +193,9 @@ class Coefficients:
         )
 
     def check(self, tolerance: float = 1e-9) -> Report:
-        """The report, or a `UserError` that names the first client or edge that violates (a)-(d)."""
+        """The report, or a `UserError` that names who violates a condition that the method promises."""
         report = self.report(tolerance)
-        if report.violation is not None:
+        if report.violation is not None and report.violation[1] in promised(self.method):
             raise UserError(report.violation)
         return report
 

@@ -49,6 +49,21 @@ def spectral_gap(topology: Topology, edge_weights: Values) -> float:
     return _gap(_second(Q), largest)
 
 
+def gap_of_symmetric(Q: Any) -> float:
+    """1 - rho of I - Q for any symmetric positive semi-definite Q (sparse) with one eigenvalue zero."""
+    from scipy.sparse.linalg import eigsh
+
+    n = Q.shape[0]
+    if n == 1:
+        return 1.0
+    if n <= DENSE:
+        mu = np.linalg.eigvalsh(Q.toarray())
+        return _gap(float(mu[1]), float(mu[-1]))
+    below = -1e-6 * float(Q.diagonal().max())
+    smallest = eigsh(Q.tocsc(), k=2, sigma=below, v0=_start(n), return_eigenvectors=False)
+    return _gap(float(smallest.max()), _largest(Q))
+
+
 def _gap(second: float, largest: float) -> float:
     gap = second * (2.0 - second)
     return min(gap, largest * (2.0 - largest)) if largest > 1.0 else gap
