@@ -52,12 +52,19 @@ def start() -> Iterator[Callable[..., BaseProcess]]:
         process.join(LONG)
 
 
+@pytest.fixture(params=["words", "locks"])
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots are held by words where processors allow it, elsewhere by locks of the kernel."""
+    monkeypatch.setattr("swiftfl.transports.shared_memory.FENCES_WORK", request.param == "words")
+
+
 def newest(wire: SharedMemoryTransport, k: int) -> tuple[float, int]:
     seen = wire.read(k, lambda x, version: (float(x[0]), version))
     assert seen is not None
     return seen
 
 
+@pytest.mark.usefixtures("_both_ways")
 def test_x0_is_there_from_the_start_and_the_newest_wins() -> None:
     plan = SharedMemory.create(PAIR, 3, np.float64, np.array([1.0, 2.0, 3.0]))
     a, b = plan.connect(0), plan.connect(1)
@@ -66,6 +73,7 @@ def test_x0_is_there_from_the_start_and_the_newest_wins() -> None:
         a.publish(np.full(3, 10.0 * version), version)
     assert newest(b, 0) == (190.0, 19)
     assert newest(a, 1) == (1.0, 0)
+    assert newest(a, 0) == (190.0, 19)  # its own, too
     assert plan.observe().read(0, lambda x, version: version) == 19
 
 
@@ -77,6 +85,7 @@ def write_for_ever(plan: SharedMemory, size: int) -> None:
         wire.publish(np.full(size, version, np.float32), version)
 
 
+@pytest.mark.usefixtures("_both_ways")
 def test_no_read_is_torn(start: Callable[..., BaseProcess]) -> None:
     size = 250_000
     plan = plan_of(PAIR, size)
@@ -102,6 +111,7 @@ def test_a_view_cannot_be_written() -> None:
         wire.read(0, lambda x, version: x.fill(1))
 
 
+@pytest.mark.usefixtures("_both_ways")
 def test_a_stopped_reader_delays_nobody(start: Callable[..., BaseProcess], tmp_path: Path) -> None:
     def read_and_hang() -> None:
         plan.connect(1).read(0, lambda x, version: ((tmp_path / "in").touch(), time.sleep(LONG)))
@@ -118,6 +128,7 @@ def test_a_stopped_reader_delays_nobody(start: Callable[..., BaseProcess], tmp_p
     assert plan.observe().read(0, lambda x, version: (float(x[0]), version)) == (199.0, 199)
 
 
+@pytest.mark.usefixtures("_both_ways")
 def test_the_dead_keep_no_lock(start: Callable[..., BaseProcess], tmp_path: Path) -> None:
     """Readers killed in mid-read, many more than there are slots."""
 

@@ -10,6 +10,7 @@ is counted, and its weight stays with the client itself, as that of a neighbour 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -24,9 +25,8 @@ REASONS: tuple[Reason, ...] = ("not_finite", "wrong_length", "older_than_seen")
 
 
 def finite(x: Vector) -> bool:
-    """Whether every number is finite: by the sum, which is cheap, and closely only if that is not."""
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(x.sum())) or bool(np.isfinite(x).all())
+    """Whether every number is finite: by the squared length, which is cheap; closely only if that is not."""
+    return math.isfinite(x.dot(x)) or bool(np.isfinite(x).all())
 
 
 class Gate:
@@ -36,6 +36,7 @@ class Gate:
         self.size, self.dtype = like.size, like.dtype
         self.newest: dict[int, int] = {}
         self.refused: dict[Reason, int] = dict.fromkeys(REASONS, 0)
+        self.any_refused = False
         self.spare = np.empty_like(like)  # for the product of a model and its coefficient
 
     def admits(self, neighbour: int, model: Vector, version: int, look: bool) -> bool:
@@ -51,6 +52,7 @@ class Gate:
 
     def _refuse(self, reason: Reason) -> bool:
         self.refused[reason] += 1
+        self.any_refused = True
         return False
 
 
@@ -120,12 +122,11 @@ class Newest(Arrivals):
 
     def mix(self, w: Weights, x: Vector, spare: Vector) -> Vector:
         """Mix without looking at each model's numbers; if the result is not finite, again, looking."""
-        with np.errstate(all="ignore"):
-            out = blend(w, x, self, spare, look=False)
-            if np.isfinite(out.sum()):
-                return out
-            self.used.clear()
-            return blend(w, x, self, spare, look=True)
+        out = blend(w, x, self, spare, look=False)
+        if math.isfinite(out.dot(out)):
+            return out
+        self.used.clear()
+        return blend(w, x, self, spare, look=True)
 
 
 class OfRound(Arrivals):

@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 from swiftfl.client import Client, State
 from swiftfl.engines.arrivals import Arrivals, Gate, Newest, OfRound
 from swiftfl.engines.journal import Journal, version
@@ -105,6 +107,10 @@ class LiveClient:
 
     def run(self) -> Outcome:
         """Step after step, to the end or until the engine says stop."""
+        with np.errstate(all="ignore"):  # models that are not finite are refused, counted and shown
+            return self._run()
+
+    def _run(self) -> Outcome:
         last = self.setup.steps_of(self.index)
         while self.state.c <= last:
             self.control.report(self.state.c, self.tally)
@@ -254,7 +260,8 @@ class LiveClient:
         write = self.journal.saw if isinstance(inbox, Newest) else self.journal.met
         write(self.state.c, inbox.used)
         self._open.remove(inbox)
-        self.tally.refused = {str(reason): count for reason, count in self.gate.refused.items()}
+        if self.gate.any_refused:
+            self.tally.refused = {str(reason): count for reason, count in self.gate.refused.items()}
 
     def _note_open(self) -> None:
         for inbox in list(self._open):

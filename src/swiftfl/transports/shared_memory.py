@@ -30,6 +30,7 @@ from swiftfl.transports.shm import layout as at
 from swiftfl.transports.shm.board import Board
 from swiftfl.transports.shm.cells import Cells
 from swiftfl.transports.shm.file import ByteLock, SharedFile, create_file
+from swiftfl.transports.shm.holds import FENCES_WORK, HeldByLocks, HeldByWords, Holds
 from swiftfl.transports.shm.layout import Layout
 from swiftfl.transports.shm.reduce import Reduction
 from swiftfl.transports.shm.rounds import Rounds
@@ -37,6 +38,7 @@ from swiftfl.transports.shm.slots import Slots
 from swiftfl.vector import Statistics, Vector
 
 T = TypeVar("T")
+_NOBODY: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -143,8 +145,18 @@ class Observer:
             first, count, stride = self.layout.slots_at(k), self.layout.slots(k), self.layout.stride
             places = [self.x0, *self._vectors(first, count, writable, populate)]
             starts = [self.layout.x0, *range(first, first + count * stride, stride)]
-            self.slots[k] = Slots(k, places, [ByteLock(self.file.fd, start) for start in starts], self.board)
+            self.slots[k] = Slots(k, places, self._holds(k, starts), self.board)
         return self.slots[k]
+
+    def _holds(self, k: int, starts: Sequence[int]) -> Holds:
+        """Who reads client k's places, as this process sees and tells it."""
+        if not FENCES_WORK:
+            return HeldByLocks([ByteLock(self.file.fd, start) for start in starts])
+        readers = [self.layout.holds(reader, k) for reader in (None, *self.layout.neighbours[k])]
+        return HeldByWords(self.board, len(starts), self._hold_word(k), readers)
+
+    def _hold_word(self, k: int) -> int | None:
+        return self.layout.holds(None, k)
 
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
         """Call `use(model, version)` on a client's newest model, in place."""
@@ -182,6 +194,7 @@ class SharedMemoryTransport(Observer):
         super().__init__(plan)
         self.i = i
         self.neighbours = self.layout.neighbours[i]
+        self._gone_words = [(k, self.layout.word(k, at.GONE)) for k in self.neighbours]
         self.own = self._slots_of(i, plan.prefault, writable=True)
         for k in self.neighbours:
             self._slots_of(k, plan.prefault)
@@ -189,6 +202,9 @@ class SharedMemoryTransport(Observer):
         self.board.put(i, at.PID, os.getpid())
         self.board.put(i, at.INCARNATION, self.board.get(i, at.INCARNATION) + 1)
         self.beat(self.board.get(i, at.STEPS))
+
+    def _hold_word(self, k: int) -> int | None:
+        return None if k == self.i else self.layout.holds(self.i, k)
 
     # --- wait-free ---
 
@@ -204,7 +220,11 @@ class SharedMemoryTransport(Observer):
             raise ValueError(f"a vector of shape {x.shape} is no model of {self.layout.size} numbers")
 
     def lost(self) -> frozenset[int]:
-        return frozenset(k for k in self.neighbours if self.board.get(k, at.GONE))
+        words = self.board.words
+        for _, word in self._gone_words:
+            if words[word]:
+                return frozenset(k for k, word in self._gone_words if words[word])
+        return _NOBODY
 
     def beat(self, steps: int) -> None:
         """Tell the supervisor and the neighbours how far this client is, and that it lives."""

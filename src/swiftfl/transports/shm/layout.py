@@ -23,7 +23,9 @@ NEWEST, STEPS, HEARTBEAT, FINISHED, GONE, FROM_ROUND, INCARNATION, PID = range(8
 OFFERED, OFFER_TAGS = 8, 9  # two tags: the rounds of the two offers that are kept, plus one
 REDUCED, GIVEN_TAGS, WEIGHTS = 12, 13, 15  # two tags and two weights
 CELL, UNLOCKS = 18, 19
-TAKEN = 24  # one word per neighbour: the last round that was taken from it, plus one
+OBSERVED = 20  # which of this client's places the observer reads, plus one
+NEIGHBOURS = 24  # two words per neighbour, which only the client itself writes:
+TAKEN, HOLDS = 0, 1  # the last round that was taken from it, and which of its places is being read, plus one
 
 # Words of everybody.
 STOP, BELL, SHARED_WORDS = 0, 1, 16
@@ -61,7 +63,9 @@ class Layout:
     def _first_words(self) -> list[int]:
         firsts = [SHARED_WORDS]
         for neighbours in self.neighbours:
-            firsts.append(firsts[-1] + -(-(TAKEN + len(neighbours)) // 8) * 8)  # no shared cache lines
+            firsts.append(
+                firsts[-1] + -(-(NEIGHBOURS + 2 * len(neighbours)) // 8) * 8
+            )  # no shared cache lines
         return firsts
 
     def word(self, i: int, name: int) -> int:
@@ -69,7 +73,16 @@ class Layout:
 
     def taken(self, reader: int, publisher: int) -> int:
         """The reader's word of the last round that it took from the publisher."""
-        return self.word(reader, TAKEN + self.neighbours[reader].index(publisher))
+        return self._of_neighbour(reader, publisher) + TAKEN
+
+    def holds(self, reader: int | None, publisher: int) -> int:
+        """The reader's (None: the observer's) word of the publisher's place that it reads."""
+        if reader is None:
+            return self.word(publisher, OBSERVED)
+        return self._of_neighbour(reader, publisher) + HOLDS
+
+    def _of_neighbour(self, i: int, k: int) -> int:
+        return self.word(i, NEIGHBOURS + 2 * self.neighbours[i].index(k))
 
     def words_of(self, i: int) -> range:
         return range(self._first_words[i], self._first_words[i + 1])

@@ -1,10 +1,9 @@
 """Newest models without waiting: each publisher writes where nobody reads, then says where that is.
 
 A publisher owns one slot per reader and two more, so one is always free that is neither the newest
-nor being read. It locks such a slot, copies ONCE, unlocks, and only then stores the word
-`version * places + slot` (a writer stopped between the two would otherwise starve its readers). A
-reader reads the word, locks that slot (shared), and reads the word again: unchanged means that the
-slot was the newest while it was locked, so nobody writes in it until it is unlocked.
+nor being read. It copies ONCE into such a slot and then stores the word `version * places + slot`. A
+reader reads the word, *holds* that slot, and reads the word again: unchanged means that the slot was
+the newest while it was held, so nobody writes in it until it is let go (`swiftfl.transports.shm.holds`).
 
 The word is 0 at first, and place 0 is the common x0: version 0 of every client. Nobody writes there.
 """
@@ -14,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from swiftfl.transports.shm import layout as at
 from swiftfl.transports.shm.board import Board
-from swiftfl.transports.shm.file import ByteLock
+from swiftfl.transports.shm.holds import Holds
 from swiftfl.vector import Vector
 
 T = TypeVar("T")
@@ -27,41 +28,39 @@ TRIES = 64
 class Slots:
     """One publisher's slots, seen by one process; `places[0]` is x0."""
 
-    def __init__(self, owner: int, places: list[Vector], locks: list[ByteLock], board: Board) -> None:
+    def __init__(self, owner: int, places: list[Vector], holds: Holds, board: Board) -> None:
         self.places = places
-        self.locks = locks
+        self.count = len(places)
+        self.holds = holds
         self.words = board.words
         self.word = board.layout.word(owner, at.NEWEST)
         self.refused = 0
 
     def write(self, x: Vector, version: int) -> bool:
         """Make x the newest; False (and nothing has changed) if every slot is taken."""
-        count = len(self.places)
-        newest = self.words[self.word] % count
-        for place in range(1, count):
-            if place != newest and self.locks[place].exclusive():
-                try:
-                    self.places[place][:] = x
-                finally:
-                    self.locks[place].release()
-                self.words[self.word] = version * count + place
-                return True
-        self.refused += 1
-        return False
+        place = self.holds.free(self.words[self.word] % self.count)
+        if place is None:
+            self.refused += 1
+            return False
+        try:
+            np.copyto(self.places[place], x)
+        finally:
+            self.holds.written(place)
+        self.words[self.word] = version * self.count + place
+        return True
 
     def read(self, use: Callable[[Vector, int], T]) -> T | None:
         """Use the newest model in place; None if the publisher was quicker, `TRIES` times in a row."""
-        words, count = self.words, len(self.places)
+        words, at, holds = self.words, self.word, self.holds
         for _ in range(TRIES):
-            word = words[self.word]
-            version, place = divmod(word, count)
-            lock = self.locks[place]
-            if not lock.shared():
+            word = words[at]
+            version, place = divmod(word, self.count)
+            if not holds.take(place):
                 continue
             try:
-                if words[self.word] == word:
+                if words[at] == word:
                     return use(self.places[place], version)
             finally:
-                lock.release()
+                holds.let_go(place)
         self.refused += 1
         return None
