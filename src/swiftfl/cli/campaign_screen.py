@@ -10,19 +10,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from swiftfl.experiment.crew import Progress as Campaign
 
 _QUIET_SECONDS = 30.0
 
 
-class CampaignScreen:
-    """Called with the progress, as often as one likes."""
+class _Line:
+    """One line of text that stays on a terminal; elsewhere it is said from time to time."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn(f"[bold]{name}"),
+            TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=20),
             TextColumn("{task.fields[text]}"),
             console=self._console,
@@ -30,7 +32,7 @@ class CampaignScreen:
         self._task = self._bar.add_task(name, total=None, text="starting")
         self._spoken = time.monotonic()
 
-    def __enter__(self) -> CampaignScreen:
+    def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._bar.start()
         return self
@@ -41,18 +43,45 @@ class CampaignScreen:
         if self._console.is_terminal:
             self._bar.stop()
 
-    def __call__(self, progress: Campaign) -> None:
+    def _show(self, done: int, total: int, text: str) -> None:
         if self._console.is_terminal:
-            self._bar.update(
-                self._task, completed=progress.steps_done, total=progress.steps, text=_text(progress)
-            )
+            self._bar.update(self._task, completed=done, total=total, text=text)
         elif time.monotonic() - self._spoken >= _QUIET_SECONDS:
-            self.say(progress)
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        print(f"{self._name}: {text}", file=self._console.file, flush=True)
+        self._spoken = time.monotonic()
+
+
+class CampaignScreen(_Line):
+    """Called with the progress of a campaign, as often as one likes."""
+
+    def __call__(self, progress: Campaign) -> None:
+        self._show(progress.steps_done, progress.steps, _text(progress))
 
     def say(self, progress: Campaign) -> None:
         """One line, for those who read a log."""
-        print(f"{self._name}: {_text(progress)}", file=self._console.file, flush=True)
-        self._spoken = time.monotonic()
+        self._say(_text(progress))
+
+
+class StageScreen(_Line):
+    """Called with what has just been done, and how many of how many parts that makes.
+
+    The time left takes all parts as equally long, which they are not.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._first: tuple[float, int] | None = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        began, before = self._first = self._first or (now, done)
+        text = f"{done}/{total} parts"
+        if done > before:
+            text += f", about {duration((now - began) / (done - before) * (total - done))} left"
+        self._show(done, total, f"{text} ({what})")
 
 
 def _text(progress: Campaign) -> str:

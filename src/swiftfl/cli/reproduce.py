@@ -68,6 +68,7 @@ def reproduce(
         BaselineWeights, typer.Option(help="uniform: the authors', over the neighbourhood.")
     ] = BaselineWeights.metropolis,
     epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
+    device: Annotated[str, typer.Option(help="Where gradients are computed.")] = "cpu",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once (default: one per core).")] = None,
 ) -> None:
     """Reproduce the paper's tables and figures. The same command again goes on where it stopped."""
@@ -76,6 +77,7 @@ def reproduce(
 
     options = Options(
         engine=engine.value,
+        device=device,
         baseline_weights=baseline_weights.value,
         data=None if data is None else str(data),
         model=None if model is None else model.value,

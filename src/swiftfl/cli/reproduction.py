@@ -1,17 +1,26 @@
-"""What `swiftfl reproduce` does with one experiment after the other."""
+"""What `swiftfl reproduce` does: one experiment after the other, then the report."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from swiftfl.cli.campaign_screen import CampaignScreen
+from swiftfl.cli.campaign_screen import CampaignScreen, StageScreen
 from swiftfl.cli.screen import Interrupted
+from swiftfl.errors import UserError
 from swiftfl.experiment.campaign import campaign, finished
+from swiftfl.experiment.config import Config, CostsConfig
+from swiftfl.experiment.crew import Job
+from swiftfl.experiment.live_baseline import write_live
 from swiftfl.experiment.prediction import write_predictions
+from swiftfl.recipes.hardware import profile
 from swiftfl.recipes.paper import EXPERIMENTS, Experiment, Options
-from swiftfl.recipes.paper.folder import describe, jobs
+from swiftfl.recipes.paper.folder import describe, jobs, make
+from swiftfl.recipes.paper.mpi import write_script
 from swiftfl.record import RunFolder
 
 CONVERGENCE = "convergence"
@@ -19,7 +28,7 @@ CONVERGENCE = "convergence"
 
 @dataclass(frozen=True)
 class Task:
-    """One command: which scale, how often, where, and how."""
+    """One command: at which scale, how often, where, and how."""
 
     scale: str
     seeds: int
@@ -30,57 +39,105 @@ class Task:
     command: str
 
     def run(self, names: list[str]) -> bool:
-        """Everything in turn; whether all runs succeeded. The report is written whatever happens."""
-        for name in names:  # what is impossible is said before anything runs
-            if name != CONVERGENCE:
-                self.plan(name)
+        """Everything in turn; whether all runs succeeded. A report of what there is follows in any case."""
+        planned = {name: self._plan(name) for name in names if name != CONVERGENCE}
+        for name, experiment in planned.items():  # whatever cannot be is said before anything runs
+            for job in self._jobs(experiment):
+                finished(job)
+            if name == next(iter(planned)):
+                self._check_data(experiment)
         try:
-            return all([self._one(name) for name in names])
+            succeeded = [
+                self._convergence() if name == CONVERGENCE else self._experiment(planned[name])
+                for name in names
+            ]
         except KeyboardInterrupt:
-            raise Interrupted(f"stopped; to go on: {self.command}") from None
-        finally:
             self._report()
+            raise Interrupted(f"stopped; to go on: {self.command}") from None
+        self._report()
+        return all(succeeded)
 
-    def plan(self, name: str) -> Experiment:
-        return EXPERIMENTS[name](self.scale, self.options)
+    def _plan(self, name: str) -> Experiment:
+        if self.hardware == "paper":
+            return EXPERIMENTS[name](self.scale, self.options)
+        return EXPERIMENTS[name](self.scale, replace(self.options, costs=self._measured(name)))
 
-    def _one(self, name: str) -> bool:
-        if name == CONVERGENCE:
-            return self._convergence()
-        folder = self.out / name
-        experiment = self.plan(name)
-        todo = jobs(experiment, self.seeds, folder)
-        for job in todo:
-            finished(job)  # refuses a folder of other runs
-        describe(
-            experiment,
-            self.seeds,
-            folder,
-            {
-                "scale": self.scale,
-                "engine": self.options.engine,
-                "hardware": self.hardware,
-                "command": self.command,
-            },
-        )
-        write_predictions(experiment, folder)
-        with CampaignScreen(name) as screen:
-            progress = campaign(todo, self.workers, screen)
-        screen.say(progress)
-        for path, reason in progress.failed.items():
-            print(f"failed: {path}: {reason}", file=sys.stderr)
-        RunFolder(folder).write_json("failed.json", progress.failed)
+    def _measured(self, name: str) -> CostsConfig:
+        """This machine's costs: measured once and kept, or else the same command would not be the same."""
+        folder = RunFolder(self.out / name)
+        if (folder.path / "hardware.json").is_file():
+            return Config().with_changes({"engine.costs": folder.read_json("hardware.json")}).engine.costs
+        make(folder.path)
+        first = EXPERIMENTS[name](self.scale, self.options).cases[0].config
+        costs = profile("measured", config=first)
+        folder.write_json("hardware.json", costs.model_dump(mode="json"))
+        return costs
+
+    def _jobs(self, experiment: Experiment) -> list[Job]:
+        return jobs(experiment, self.seeds, self.out / experiment.name)
+
+    def _check_data(self, experiment: Experiment) -> None:
+        """Read the data once (or download it) before several workers do."""
+        from swiftfl.data.registry import dataset
+
+        data = experiment.cases[0].config.data
+        try:
+            dataset(data.dataset, data.folder)
+        except UserError as error:
+            hint = "; put the official binary files there, or give --data DIR that has them"
+            raise UserError(f"{error}{hint}") from None
+
+    def _experiment(self, experiment: Experiment) -> bool:
+        folder = self.out / experiment.name
+        make(folder)
+        with _alone(folder):
+            about = {"scale": self.scale, "engine": self.options.engine, "hardware": self.hardware}
+            describe(experiment, self.seeds, folder, {**about, "command": self.command})
+            write_predictions(experiment, folder)
+            if experiment.name == "baseline":
+                write_live(experiment, folder, self.scale)
+            todo = self._jobs(experiment)
+            if self.options.engine == "mpi":
+                _ask_for_mpiexec(todo, folder)
+            with CampaignScreen(experiment.name) as screen:
+                progress = campaign(todo, self.workers, screen)
+            screen.say(progress)
+            for path, reason in progress.failed.items():
+                print(f"failed: {path}: {reason}", file=sys.stderr)
+            RunFolder(folder).write_json("failed.json", progress.failed)
         return not progress.failed
 
     def _convergence(self) -> bool:
         from swiftfl.convergence import reproduce
 
-        reproduce(self.scale, self.seeds, self.out / CONVERGENCE, None)
+        folder = self.out / CONVERGENCE
+        make(folder)
+        with _alone(folder), StageScreen(CONVERGENCE) as screen:
+            reproduce(self.scale, self.seeds, folder, screen, self.workers)
         return True
 
     def _report(self) -> None:
-        try:
-            from swiftfl.report.reproduction import write
-        except ImportError:
-            return
+        from swiftfl.report.reproduction import write
+
         print(f"Report: {write(self.out)}")
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One command at a time works in a folder; the lock goes with the process, however it ends."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"another command is at work in {folder}") from None
+        yield
+
+
+def _ask_for_mpiexec(todo: list[Job], folder: Path) -> None:
+    """MPI starts its own processes, one job per run; when all are there, the tables can be made."""
+    left = [job for job in todo if not finished(job)]
+    if left:
+        script = write_script(left, folder)
+        raise UserError(
+            f"engine mpi needs one mpiexec for each of {len(left)} runs: sh {script}; then this command again"
+        )

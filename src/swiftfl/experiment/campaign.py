@@ -46,9 +46,8 @@ def finished(job: Job) -> bool:
         return False
     there = parse(RunFolder(job.path).read_json("config.json"))
     if _essence(there) != _essence(job.config):
-        raise UserError(
-            f"{job.path} holds a run with other settings ({_difference(there, job.config)}): give another --out"
-        )
+        difference = _difference(there, job.config)
+        raise UserError(f"{job.path} holds a run with other settings ({difference}): give another --out")
     return (job.path / "summary.json").is_file()
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from swiftfl.experiment.build import resolve
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.worker import begun
 
@@ -30,6 +31,7 @@ class Job:
     path: Path
     config: Config
     steps: int
+    checkpoint_seconds: float = 30.0
 
 
 @dataclass
@@ -169,7 +171,13 @@ class _Worker:
 
     def take(self, job: Job) -> None:
         self.job, self.done, self._first = job, 0, True
-        line = json.dumps({"path": str(job.path), "config": job.config.model_dump(mode="json")})
+        line = json.dumps(
+            {
+                "path": str(job.path),
+                "config": resolve(job.config).model_dump(mode="json"),
+                "checkpoint_seconds": job.checkpoint_seconds,
+            }
+        )
         with contextlib.suppress(BrokenPipeError):  # of one that has died: its end is heard in a moment
             self.jobs.write(line.encode() + b"\n")
             self.jobs.flush()

@@ -7,11 +7,14 @@ there to hear the news, whatever ended it.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,32 +22,48 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.live import CLIENTS
 from swiftfl.experiment.measure import Measurement
-from swiftfl.experiment.run import Result, resume, run
+from swiftfl.experiment.run import Progress, resume, run
 from swiftfl.record import RunFolder
-
-_CHECKPOINT_SECONDS = 30.0
 
 
 def serve(jobs: TextIO, news: TextIO) -> None:
     """Until there are no more jobs."""
     for line in iter(jobs.readline, ""):
         job = json.loads(line)
+        path, teller = Path(job["path"]), _Teller(news)
         try:
-            result = run_or_resume(Path(job["path"]), parse(job["config"]), _Teller(news))
-            _tell(news, {"finished": True, "loss": result.summary["loss"]})
+            with _alone(path):
+                run_or_resume(path, parse(job["config"]), teller, job["checkpoint_seconds"])
+            _tell(news, {"finished": True, "loss": RunFolder(path).read_json("summary.json")["loss"]})
         except UserError as error:
             _tell(news, {"failed": str(error)})
         except Exception as error:  # whatever a run may raise: the campaign tells it and goes on
             _tell(news, {"failed": f"{type(error).__name__}: {error}"})
 
 
-def run_or_resume(path: Path, config: Config, progress: _Teller) -> Result:
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait for a worker of an earlier campaign: when that was killed, its workers may still be saving."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = (path.parent / f".{path.name}.lock").open("w")
+    except OSError as error:
+        raise UserError(f"cannot write to {path.parent}: {error.strerror or error}") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def run_or_resume(path: Path, config: Config, progress: Progress, checkpoint_seconds: float) -> None:
     """A run that has saved something goes on; one that has not starts anew, with the same result."""
+    if (path / "summary.json").is_file():
+        return
     if begun(path):
-        RunFolder.open(path).write_json("config.json", config.model_dump(mode="json"))
-        return resume(path, progress, _CHECKPOINT_SECONDS)
-    shutil.rmtree(path, ignore_errors=True)
-    return run(config, path, progress, _CHECKPOINT_SECONDS)
+        RunFolder.open(path).write_json("config.json", config.model_dump(mode="json"))  # where the data lies
+        resume(path, progress, checkpoint_seconds)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+        run(config, path, progress, checkpoint_seconds)
 
 
 def begun(path: Path) -> bool:

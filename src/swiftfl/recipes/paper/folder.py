@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,16 @@ from swiftfl.experiment.crew import Job
 from swiftfl.recipes.paper.plan import Experiment
 from swiftfl.recipes.paper.settings import planned_steps
 from swiftfl.record import RunFolder, versions
+
+
+def make(folder: Path) -> None:
+    """The folder, if it can be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
 
 
 def run_path(group: str, method: str, seed: int) -> str:
@@ -44,10 +55,6 @@ def describe(experiment: Experiment, seeds: int, folder: Path, more: dict[str, A
         for case in experiment.cases
         if case.trained
     ]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
     RunFolder(folder).write_json(
         "experiment.json",
         {

@@ -27,6 +27,7 @@ class Options:
     """
 
     engine: str = "virtual"
+    device: str = "cpu"
     baseline_weights: str = "metropolis"
     data: str | None = None
     model: str | None = None

@@ -59,16 +59,16 @@ class Setting:
 
     def config(self, topology: TopologyConfig, method: str, partition: str = "iid") -> Config:
         """The full configuration of a case that has nothing special."""
-        return Config(
+        plain = Config(
             data=self._data(partition),
             model=self._model(),
             topology=topology,
             algorithm=self._algorithm(method),
-            engine=EngineConfig.model_validate(
-                {"name": self.options.engine, "epochs": self.length, "costs": self._costs()}
-            ),
+            engine=EngineConfig(epochs=self.length, costs=self._costs()),
             evaluation=EvaluationConfig(clients=0 if self.scale == "small" else 4),
         )
+        # What users choose comes last: there a mistake is told in one line.
+        return plain.with_changes({"engine.name": self.options.engine, "model.device": self.options.device})
 
     @property
     def length(self) -> int:

@@ -19,7 +19,7 @@ FACTORS = {"1x": 1, "2x": 2, "4x": 4, "16x": 16}
 SLOW_LINK = (0, 1)
 LINK_STEPS = 10
 """How many gradients a client computes while a message is on the slow link."""
-TRAINED_BELOW_PAPER = ("swift_c0", "dsgd_c0", "adpsgd_c0")
+TRAINED_BELOW_PAPER = ("swift_c0", "dsgd_c0")
 
 
 def slowdown(scale: str, options: Options = Options()) -> Experiment:
