@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from swiftfl.report.convergence_figures import clients_figure, delay_figure, lemma_figure, rate_figure
+from swiftfl.report.convergence_findings import findings
 from swiftfl.report.figures import Picture
 from swiftfl.report.numbers import Cell, deviation, mean
 from swiftfl.report.table import Table
+
+__all__ = ["figures", "findings", "pictures", "tables"]
 
 PROBLEMS = {"convex": "convex", "rippled": "non-convex"}
 DATA = {"iid": "IID", "noniid": "non-IID"}
@@ -35,7 +39,7 @@ def pictures(results: dict[str, Any]) -> list[Picture]:
             f"convergence-rate-{problem}",
             f"Averaged squared gradient norm against T, {label}: each point is a run with the theorem's step "
             "size for its T, mean over seeds. Grey: the slope -1/2. Crosses: the exact expectation.",
-            lambda problem=problem, label=label: rate_figure(results, problem, label),
+            partial(rate_figure, results, problem, label),
         )
         for problem, label in PROBLEMS.items()
     ]
@@ -44,7 +48,7 @@ def pictures(results: dict[str, Any]) -> list[Picture]:
             f"convergence-delay-{problem}-{data}",
             f"One slow client, {PROBLEMS[problem]}, {DATA[data]}: iterations until the squared gradient norm "
             "of the consensus model is at the level for the first time.",
-            lambda problem=problem, data=data: delay_figure(results, problem, data, METHODS),
+            partial(delay_figure, results, problem, data, METHODS),
         )
         for problem, data in dict.fromkeys((row["problem"], row["data"]) for row in results["delay"])
     ]
@@ -53,14 +57,14 @@ def pictures(results: dict[str, Any]) -> list[Picture]:
             "convergence-lemma",
             "Lemma 1: the error as printed and as the proof needs it, for the worst client, under the "
             "right-hand side without its constants (convex, uniform p).",
-            lambda: lemma_figure(results, DATA),
+            partial(lemma_figure, results, DATA),
         )
     )
     found += [
         Picture(
             f"convergence-clients-{row['graph']}",
             f"Iterations until the averaged squared gradient norm is at a level: {row['graph']} of n.",
-            lambda row=row: clients_figure(row),
+            partial(clients_figure, row),
         )
         for row in results["clients"]
     ]

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from swiftfl.report.figures import legend_below, look, panel
 
@@ -15,6 +17,17 @@ GREY = "#888888"
 
 def _mean(curves: Sequence[Sequence[float]]) -> Any:
     return np.mean(np.asarray(curves, dtype=np.float64), axis=0)
+
+
+def _readable(axes: Axes, x: Sequence[int] = (), names: Sequence[str] = ()) -> None:
+    """Plain numbers at 1, 2, 5 of each decade upwards; to the right, ticks at the values themselves."""
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    if len(x):
+        axes.set_xticks(x, names)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(axis="x", which="minor", bottom=False)
 
 
 def rate_figure(results: dict[str, Any], problem: str, label: str) -> Figure:
@@ -29,12 +42,14 @@ def rate_figure(results: dict[str, Any], problem: str, label: str) -> Figure:
     T = np.asarray(rows[0]["T"], dtype=np.float64)
     top = 1.6 * max(_mean(row["averaged"])[-1] for row in rows) * np.sqrt(T[-1] / T)
     axes.loglog(T, top, color=GREY, linewidth=1, label="slope -1/2")
+    shown = rows[0]["T"][::2]
+    _readable(axes, shown, [f"$2^{{{int(t).bit_length() - 1}}}$" for t in shown])
     legend_below(figure, axes, 2)
     return figure
 
 
 def delay_figure(results: dict[str, Any], problem: str, data: str, methods: Mapping[str, str]) -> Figure:
-    """Iterations to the level against how much slower one client is; open ends are not reached."""
+    """Iterations to the level against how much slower one client is, where every seed reached it."""
     figure, axes = panel("slowdown of one client", "iterations to the level")
     for k, (method, label) in enumerate(methods.items()):
         rows = [
@@ -46,8 +61,7 @@ def delay_figure(results: dict[str, Any], problem: str, data: str, methods: Mapp
         there = [(factor, np.mean(values)) for factor, values in reached if None not in values]
         axes.loglog([f for f, _ in there], [v for _, v in there], label=label, **look("", k))
     factors = sorted({row["factor"] for row in results["delay"]})
-    axes.set_xticks(factors, [f"{factor}x" for factor in factors])
-    axes.minorticks_off()
+    _readable(axes, factors, [f"{factor}x" for factor in factors])
     legend_below(figure, axes, 3)
     return figure
 
@@ -77,7 +91,6 @@ def clients_figure(row: dict[str, Any]) -> Figure:
         n = level["fitted_n"]
         values = [np.mean(level["iterations"][str(number)]) for number in n]
         axes.loglog(n, values, label=f"level {level['level']:g}", **look("", k))
-    axes.set_xticks(row["numbers"], [str(n) for n in row["numbers"]])
-    axes.minorticks_off()
+    _readable(axes, row["numbers"], [str(n) for n in row["numbers"]])
     legend_below(figure, axes, 4)
     return figure

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from swiftfl.errors import UserError
-from swiftfl.report import page
+from swiftfl.report import convergence, page
 from swiftfl.report.configuration import configuration_tables
 from swiftfl.report.constants import live_table, sensitivity_pictures, sensitivity_table
 from swiftfl.report.differences import differences
-from swiftfl.report.figures import Picture, drawn
-from swiftfl.report.findings import findings
+from swiftfl.report.figures import drawn
+from swiftfl.report.findings import findings, overview
 from swiftfl.report.learning import learning_table
 from swiftfl.report.loss_curves import loss_pictures
 from swiftfl.report.networks import histogram_figures, topology_figures
@@ -45,7 +41,9 @@ def write(out: Path) -> Path:
         sections.append(_convergence(results))
     file = out / "report.html"
     temporary = file.with_name(f".report.html.{os.getpid()}")
-    temporary.write_text(page.page(TITLE, page.paragraph(_OPENING), sections), encoding="utf-8")
+    glance = overview(found)
+    opening = page.paragraph(_OPENING) + ("" if glance is None else glance.html())
+    temporary.write_text(page.page(TITLE, opening, sections), encoding="utf-8")
     temporary.replace(file)
     return file
 
@@ -109,9 +107,10 @@ def _convergence(results: Path) -> page.Section:
         found: dict[str, Any] = json.loads(results.read_text())
     except ValueError as error:
         raise UserError(f"cannot read {results}: {error}") from None
-    own = importlib.import_module("swiftfl.report.convergence")
-    figures: dict[str, Callable[[], Figure]] = own.figures(found)
-    pictures = [Picture(f"convergence-{name}", name, draw) for name, draw in figures.items()]
     folder = results.parent
-    body = [*_saved(folder, own.tables(found)), page.gallery(drawn(pictures, folder / "figures"))]
+    body = [
+        page.part("Findings", page.bullets(convergence.findings(found))),
+        *_saved(folder, convergence.tables(found)),
+        page.gallery(drawn(convergence.pictures(found), folder / "figures")),
+    ]
     return page.Section("convergence", "Convergence", "\n".join(body))
