@@ -15,33 +15,27 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 import swiftfl
 from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import AdPsgd, Swift, dsgd, ldsgd, pasgd
 from swiftfl.client import Client, State
-from swiftfl.data.batches import NoSamples
 from swiftfl.engines import Setup
-from swiftfl.engines.local import Local
-from swiftfl.engines.process import Options
 from swiftfl.experiment.build import build
+from swiftfl.experiment.live_baseline import Accelerator, Spent, emulated, run_locally
 from swiftfl.graph import communication_coefficients
 from swiftfl.recipes import recipe
 from swiftfl.rules import SGD
-from swiftfl.sample import Batch, Slope
-from swiftfl.schedule import constant, every
-from swiftfl.vector import Vector, advance
+from swiftfl.schedule import every
+from swiftfl.vector import advance
 from swiftfl.verbs import Gradient, Verb
-from swiftfl.workload.base import Evaluation
-from swiftfl.workload.emulated import Emulated
 
 CLIENTS, SIZE, STEPS = 16, 98_026, 32
-LIMIT = 600.0
+
+Measure = Callable[[Setup], Spent]
 
 
 @dataclass(frozen=True)
@@ -58,102 +52,52 @@ class Alone:
         return State(advance(s.x, move, slope.statistics), s.c + 1, memory)
 
 
-class Numbers:
-    """A model of a given size that learns nothing."""
-
-    name, parameters, buffers = "numbers", SIZE, 0
-
-    def initial(self, seed: int) -> Vector:
-        return np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)
-
-    def gradient(self, x: Vector, batch: Batch) -> Slope:
-        return Slope(np.zeros_like(x), 0.0)
-
-    def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
-        return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
-
-    def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
-        return [Evaluation(0.0, None) for _ in xs]
+def contestants(rule: SGD) -> dict[str, tuple[Algorithm[Verb], str]]:
+    """Algorithm and weights."""
+    return {
+        "floor": (Alone(rule), "metropolis"),
+        "SWIFT C_0": (Swift(every(0), rule), "ccs"),
+        "SWIFT C_1": (Swift(every(1), rule), "ccs"),
+        "D-SGD": (dsgd(rule), "metropolis"),
+        "PA-SGD": (pasgd(1, rule), "metropolis"),
+        "LD-SGD": (ldsgd(1, 2, rule), "metropolis"),
+        "AD-PSGD": (AdPsgd(rule), "metropolis"),
+        "floor again": (Alone(rule), "metropolis"),
+    }
 
 
-@dataclass(frozen=True)
-class Row:
-    """Milliseconds per step but for the epoch (seconds)."""
-
-    name: str
-    epoch: float
-    compute: float
-    communication: float
-    waiting: float
-    cpu: float
-    wall: float
-
-
-def contestants(rule: SGD) -> list[tuple[str, Algorithm[Verb]]]:
-    return [
-        ("floor", Alone(rule)),
-        ("SWIFT C_0", Swift(every(0), rule)),
-        ("SWIFT C_1", Swift(every(1), rule)),
-        ("D-SGD", dsgd(rule)),
-        ("PA-SGD", pasgd(1, rule)),
-        ("LD-SGD", ldsgd(1, 2, rule)),
-        ("AD-PSGD", AdPsgd(rule)),
-        ("floor again", Alone(rule)),
-    ]
-
-
-def weights_of(setup: Setup, name: str) -> Setup:
-    method = "ccs" if name.startswith("SWIFT") else "metropolis"
-    coefficients = communication_coefficients(swiftfl.ring(setup.n), None, method)
-    return replace(setup, weights=[coefficients.weights(i) for i in range(setup.n)], network=None)
-
-
-def measure(name: str, setup: Setup) -> Row:
-    engine = Local(weights_of(setup, name), None, Options(save_seconds=None))
-    try:
-        engine.start()
-        assert engine.wait(LIMIT), f"{name} is not over after {LIMIT} s"
-        assert not engine.lost, engine.errors
-        board, steps = engine.board, np.array(engine.board.column("steps"))
-        spent = {k: np.array(board.column(k)) / steps for k in ("compute", "communication", "waiting", "cpu")}
-        per_epoch = np.array([b.steps_per_epoch for b in setup.batches])
-        epoch = (spent["compute"] + spent["communication"] + spent["waiting"]) * per_epoch
-        means = {k: 1e3 * float(v.mean()) for k, v in spent.items()}
-        return Row(name, float(epoch.mean()), **means, wall=engine.now)
-    finally:
-        engine.close()
-
-
-def show(title: str, rows: list[Row]) -> None:
-    floors = [row.epoch for row in rows if row.name.startswith("floor")]
-    floor = sum(floors) / len(floors)
+def show(title: str, rows: dict[str, Spent], steps: int) -> None:
+    floor = (rows["floor"].total + rows["floor again"].total) / 2
     heads = ("epoch s", "/floor", "compute", "commun.", "waiting", "CPU")
     print(f"\n{title} (the last four: ms per step)")
     print(f"{'':12}" + "".join(f"{head:>9}" for head in heads))
-    for row in rows:
-        numbers = (row.epoch, row.epoch / floor, row.compute, row.communication, row.waiting, row.cpu)
-        print(f"{row.name:12}" + "".join(f"{number:9.3f}" for number in numbers), flush=True)
+    for name, row in rows.items():
+        each = [1e3 * part / steps for part in (row.compute, row.communication, row.waiting, row.cpu)]
+        numbers = (row.total, row.total / floor, *each)
+        print(f"{name:12}" + "".join(f"{number:9.3f}" for number in numbers), flush=True)
 
 
-def emulated(epochs: int, seconds: float, measure: Callable[[str, Setup], Row] = measure) -> list[Row]:
-    graph = communication_coefficients(swiftfl.ring(CLIENTS))
-    setup = Setup(
-        algorithm=Alone(),
-        workload=Emulated(Numbers(), seconds),
-        weights=[graph.weights(i) for i in range(CLIENTS)],
-        batches=[NoSamples(i, STEPS) for i in range(CLIENTS)],
-        step_size=constant(0.1),
-        influence=graph.influence.tolist(),
-        epochs=epochs,
-    )
-    return [measure(name, replace(setup, algorithm=method)) for name, method in contestants(SGD(0.9))]
+def asleep(clients: int, epochs: int, seconds: float, measure: Measure) -> dict[str, Spent]:
+    """Everybody, with gradients that are sleeps."""
+    like = Accelerator(seconds, SIZE, STEPS, epochs)
+    ring = swiftfl.ring(clients)
+    return {
+        name: measure(emulated(algorithm, ring, weights, like))
+        for name, (algorithm, weights) in contestants(SGD(0.9)).items()
+    }
 
 
-def real(epochs: int, measure: Callable[[str, Setup], Row] = measure) -> list[Row]:
+def busy(clients: int, epochs: int, measure: Measure) -> tuple[dict[str, Spent], int]:
+    """Everybody, with real gradients; and the steps of an epoch."""
     data = {"samples": 4096, "shape": [1, 16, 16], "classes": 10}
     changes = {"data.options": data, "model.name": "cnn", "engine.name": "local", "engine.epochs": epochs}
-    setup = build(recipe("synthetic").with_changes(changes)).setup
-    return [measure(name, replace(setup, algorithm=method)) for name, method in contestants(SGD(0.9))]
+    setup = build(recipe("synthetic").with_changes({**changes, "topology.clients": clients})).setup
+    rows = {}
+    for name, (algorithm, method) in contestants(SGD(0.9)).items():
+        coefficients = communication_coefficients(swiftfl.ring(clients), None, method)
+        weights = [coefficients.weights(i) for i in range(clients)]
+        rows[name] = measure(replace(setup, algorithm=algorithm, weights=weights, network=None))
+    return rows, setup.batches[0].steps_per_epoch
 
 
 def main() -> None:
@@ -164,9 +108,10 @@ def main() -> None:
     parser.add_argument("--no-mpi", action="store_true", help="leave out part 3")
     given = parser.parse_args()
     sleeps = f"{STEPS} steps per epoch, {given.seconds * 1e3:.0f} ms sleeps"
-    show(f"{CLIENTS} clients, ring, {SIZE:,} float32, {sleeps}", emulated(given.epochs, given.seconds))
+    rows = asleep(CLIENTS, given.epochs, given.seconds, run_locally)
+    show(f"{CLIENTS} clients, ring, {SIZE:,} float32, {sleeps}", rows, STEPS)
     if not given.no_cnn:
-        show(f"{CLIENTS} clients, ring, real gradients of a small CNN", real(2))
+        show(f"{CLIENTS} clients, ring, real gradients of a small CNN", *busy(CLIENTS, 2, run_locally))
     if not given.no_mpi:
         again = [
             str(Path(__file__).with_name("mpi.py")),

@@ -12,14 +12,12 @@ import argparse
 import os
 import sys
 
-import numpy as np
-
-import live
-from live import Row, emulated, real, show, weights_of
+from live import SIZE, STEPS, asleep, busy, show
 from swiftfl.engines import Setup
 from swiftfl.engines.mpi import Mpi
 from swiftfl.engines.process import Options
 from swiftfl.errors import UserError
+from swiftfl.experiment.live_baseline import Spent, spent
 from swiftfl.transports import launch
 from swiftfl.transports.mpi import world
 from swiftfl.transports.ranks import rank_here
@@ -27,19 +25,11 @@ from swiftfl.transports.ranks import rank_here
 TCP = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
 
 
-def measure(name: str, setup: Setup) -> Row:
-    """One run; every rank returns the row, with numbers only on the first."""
-    engine = Mpi(weights_of(setup, name), world(), None, Options(save_seconds=None))
+def measure(setup: Setup) -> Spent:
+    """One run; every rank returns a row, with numbers only on the first."""
+    engine = Mpi(setup, world(), None, Options(save_seconds=None))
     engine.live()
-    if not engine.over:
-        return Row(name, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    assert not engine.lost, engine.log
-    board, steps = engine.board, np.array(engine.board.column("steps"))
-    spent = {k: np.array(board.column(k)) / steps for k in ("compute", "communication", "waiting", "cpu")}
-    per_epoch = np.array([b.steps_per_epoch for b in setup.batches])
-    epoch = (spent["compute"] + spent["communication"] + spent["waiting"]) * per_epoch
-    means = {k: 1e3 * float(v.mean()) for k, v in spent.items()}
-    return Row(name, float(epoch.mean()), **means, wall=engine.now)
+    return spent(engine) if engine.over else Spent(1.0, 0.0, 0.0, 0.0)
 
 
 def arguments() -> argparse.Namespace:
@@ -65,16 +55,15 @@ def main() -> None:
     given = arguments()
     if rank_here() is None:
         start(given)
-    live.CLIENTS = given.clients
     title = f"{given.clients} ranks, {world().library}{', TCP only' if given.tcp else ''}, ring"
-    rows = emulated(given.epochs, given.seconds, measure)
+    rows = asleep(given.clients, given.epochs, given.seconds, measure)
     if world().rank == 0:
-        sleeps = f"{live.STEPS} steps per epoch, {given.seconds * 1e3:.0f} ms sleeps"
-        show(f"{title}, {live.SIZE:,} float32, {sleeps}", rows)
+        sleeps = f"{STEPS} steps per epoch, {given.seconds * 1e3:.0f} ms sleeps"
+        show(f"{title}, {SIZE:,} float32, {sleeps}", rows, STEPS)
     if given.cnn:
-        rows = real(2, measure)
+        rows, steps = busy(given.clients, 2, measure)
         if world().rank == 0:
-            show(f"{title}, real gradients of a small CNN", rows)
+            show(f"{title}, real gradients of a small CNN", rows, steps)
     world().leave()
 
 

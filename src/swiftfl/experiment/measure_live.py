@@ -44,7 +44,7 @@ def measure_live(engine: Local | Mpi, clients: int) -> Measurement:
 def summarise_live(engine: Local | Mpi, last: Measurement) -> dict[str, Any]:
     """The numbers of the table; times are means over the clients that are left, per epoch of their own."""
     split = {
-        f"{name}_seconds_per_epoch": _per_epoch(engine, name)
+        f"{name}_seconds_per_epoch": per_epoch(engine, name)
         for name in ("compute", "communication", "waiting")
     }
     refused = {reason: int(sum(engine.board.column(reason))) for reason in REASONS}
@@ -87,7 +87,8 @@ def _epochs(engine: Local | Mpi) -> list[float]:
     return [(c - 1) / b.steps_per_epoch for c, b in zip(counters, engine.setup.batches, strict=True)]
 
 
-def _per_epoch(engine: Local | Mpi, name: str) -> float:
+def per_epoch(engine: Local | Mpi, name: str) -> float:
+    """Seconds of the board's column (compute, communication, waiting, cpu): mean over those who are left."""
     seconds, steps = engine.board.column(name), engine.board.column("steps")
     batches = engine.setup.batches
     each = [seconds[i] / steps[i] * batches[i].steps_per_epoch for i in engine.members() if steps[i] > 0]
