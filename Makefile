@@ -10,10 +10,10 @@ export MKL_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-mpi try-mpi demo test test-all check format bench clean
+.PHONY: help install install-mpi try-mpi install-chromium try-chromium demo test test-all check format bench clean
 
 help:  ## show this help
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 18
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "swiftfl needs Python 3.10 or newer")'
@@ -31,13 +31,22 @@ try-mpi: $(INSTALLED)
 	@$(BIN)/python -c 'import mpi4py' 2>/dev/null || $(MAKE) --silent install-mpi 2>/dev/null || \
 	  echo "MPI cannot be installed here: its tests are skipped"
 
+install-chromium:  ## the browser that opens reports in a test (Debian, Ubuntu; needs root)
+	apt-get install -y --no-install-recommends chromium || \
+	  { apt-get update && apt-get install -y --no-install-recommends chromium; }
+
+try-chromium: $(INSTALLED)
+	@PYTHONPATH=tests $(BIN)/python -c 'import sys, chromium; sys.exit(chromium.program() is None)' || \
+	  timeout 300 $(MAKE) --silent install-chromium >/dev/null 2>&1 || \
+	  echo "Chromium cannot be installed here: its test is skipped"
+
 demo: $(INSTALLED)  ## SWIFT against D-SGD with one slow client, in under a minute
 	$(BIN)/swiftfl demo
 
 test: $(INSTALLED) try-mpi  ## the fast tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(INSTALLED) try-mpi  ## all tests, the slow ones too
+test-all: $(INSTALLED) try-mpi try-chromium  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2
 
 check: $(INSTALLED)  ## ruff and strict mypy

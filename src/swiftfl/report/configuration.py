@@ -8,7 +8,7 @@ from typing import Any
 
 from swiftfl.report.numbers import Cell
 from swiftfl.report.recorded import Recorded
-from swiftfl.report.table import Table
+from swiftfl.report.table import GROUP, Table
 
 _SAID_ELSEWHERE = ("seed",)
 
@@ -35,7 +35,7 @@ def configuration_tables(recorded: Recorded) -> list[Table]:
     for (group, method), config in configs.items():
         named = (recorded.groups.get(group, group), recorded.methods.get(method, method))
         rows.append([*named, *(config.get(name, "") for name in varying)])
-    differing = Table(f"{recorded.name}-cases", "Settings that differ", ("group", "method", *varying), rows)
+    differing = Table(f"{recorded.name}-cases", "Settings that differ", (GROUP, "method", *varying), rows)
     return [same, differing] if varying else [same]
 
 

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from swiftfl.report.figures import Picture, legend_below, look, panel
 from swiftfl.report.numbers import Cell, change
 from swiftfl.report.recorded import Recorded
-from swiftfl.report.table import Table
+from swiftfl.report.table import GROUP, Table
 from swiftfl.report.times import REFERENCE, Times, change_in_paper, here
 
 _QUANTITIES = {"communication": "communication per epoch (s)", "epoch": "epoch (s)"}
+_MOVED = ("communication", "waiting", "epoch")
 
 
 def sensitivity_pictures(recorded: Recorded) -> list[Picture]:
@@ -21,8 +22,7 @@ def sensitivity_pictures(recorded: Recorded) -> list[Picture]:
     return [
         Picture(
             f"{recorded.name}-sensitivity-{constant}-{quantity}",
-            f"Predicted {quantity} time when {constant} is chosen differently and all else is "
-            "calibrated again on D-SGD's row.",
+            f"Predicted {quantity} time if {constant} were otherwise.",
             partial(_sensitivity, recorded, constant, moved, quantity),
         )
         for constant, moved in recorded.sensitivity.items()
@@ -49,19 +49,28 @@ def sensitivity_table(recorded: Recorded) -> Table | None:
         for method, label in recorded.methods.items():
             if method in moved:
                 values = moved["values"]
-                cells = [_range(moved[method][quantity]) for quantity in _QUANTITIES]
-                rows.append([constant, f"{min(values):.3g} to {max(values):.3g}", label, *cells])
+                cells = [_range(moved[method].get(quantity)) for quantity in _MOVED]
+                rows.append([constant, label, f"{values[0]:.3g} to {values[-1]:.3g}", *cells])
     if not rows:
         return None
-    columns = ("constant", "moved over", "method", *_QUANTITIES.values())
+    columns = (GROUP, "method", "moved over", *(f"{name} (s)" for name in _MOVED))
     note = (
-        "Predicted seconds per epoch at the smallest and the largest value of each constant that the "
-        "calibration leaves free; bandwidth (in bytes per second) follows, so that D-SGD keeps its row."
+        "Predicted seconds per epoch at the smallest and the largest value of what the calibration leaves "
+        "free. For seconds per message (send, mix, latency) the bandwidth is calibrated anew, so that D-SGD "
+        "keeps its row; spread is the variation of compute times, of which the paper does not tell."
     )
-    return Table(f"{recorded.name}-sensitivity", "How much the free constants matter", columns, rows, note)
+    return Table(
+        f"{recorded.name}-sensitivity",
+        "Predictions at the ends of each constant's range",
+        columns,
+        rows,
+        note,
+    )
 
 
-def _range(values: list[float]) -> str:
+def _range(values: list[float] | None) -> str | None:
+    if not values:
+        return None
     return f"{values[0]:.3f} to {values[-1]:.3f}"
 
 

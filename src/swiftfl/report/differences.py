@@ -43,8 +43,9 @@ _OWN: dict[str, tuple[str, ...]] = {
     ),
     "clients": ("Rings of 64 and 256 clients are an addition; only their times are predicted.",),
     "topologies": (
-        "Compute and message size are those of the authors' thin ResNet-50; the seconds per byte and per "
-        "message are those calibrated with their thin ResNet-18 on the baseline's ring.",
+        "Compute grows from the authors' thin ResNet-18 to their thin ResNet-50 with the arithmetic of a "
+        "gradient, and sending and averaging with the bytes; nothing is fitted. Small kernels leave a GPU "
+        "idle, so that compute is likely predicted too high.",
     ),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from swiftfl.report.curves import COLOURS, STYLE
+from swiftfl.report.table import marked
 
 _LOOKS = {
     "swift_c0": (COLOURS[0], "-", "o"),
@@ -52,6 +54,11 @@ def look(key: str, position: int = 0) -> dict[str, Any]:
     return {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "linewidth": 1.6}
 
 
+def named(label: str) -> str:
+    """A method's name with the index of C_0 below the line, as matplotlib writes it."""
+    return re.sub(r"\bC_(\d)", r"$\\mathregular{C_\1}$", label)
+
+
 def panel(xlabel: str, ylabel: str, title: str = "", height: float = HEIGHT) -> tuple[Figure, Axes]:
     """An empty figure of one panel."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -67,8 +74,8 @@ def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5,
-            columnspacing=1.2, handlelength=2.6,
+            handles, list(map(named, labels)), loc="outside lower center", ncols=columns, frameon=False,
+            fontsize=8.5, columnspacing=1.2, handlelength=2.6,
         )  # fmt: skip
 
 
@@ -100,9 +107,9 @@ def drawn(pictures: Sequence[Picture], folder: Path) -> list[str]:
 def embedded(svg: Path, caption: str, wide: bool = False) -> str:
     """An SVG file inside the page: nothing is fetched, and names inside do not meet."""
     data = base64.b64encode(svg.read_bytes()).decode("ascii")
-    words = html.escape(caption)
+    words = html.escape(caption)  # an attribute has no markup
     kind = ' class="wide"' if wide else ""
     return (
         f'<figure{kind}><img alt="{words}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{words}</figcaption></figure>"
+        f"<figcaption>{marked(caption)}</figcaption></figure>"
     )

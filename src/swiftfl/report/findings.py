@@ -3,86 +3,129 @@
 from __future__ import annotations
 
 from swiftfl.report.constants import live_times
-from swiftfl.report.learning import mean_final_loss, reached
-from swiftfl.report.numbers import change, mean, percent
+from swiftfl.report.learning import NOT_REACHED, final, reached
+from swiftfl.report.numbers import Cell, change, deviation, mean, percent
 from swiftfl.report.recorded import Recorded
-from swiftfl.report.times import REFERENCE, change_in_paper, here, in_paper
+from swiftfl.report.table import GROUP, Table
+from swiftfl.report.times import REFERENCE, change_in_paper, here, in_paper, merged
 
-SWIFTS = ("swift_c0", "swift_c1")
+SWIFT, SWIFTS = "swift_c0", ("swift_c0", "swift_c1")
+
+
+def overview(found: list[Recorded]) -> Table | None:
+    """SWIFT against D-SGD in every group of every experiment."""
+    rows: list[list[Cell]] = []
+    for recorded in found:
+        for group, label in recorded.groups.items():
+            ours, theirs = here(recorded, group, SWIFT), here(recorded, group, REFERENCE)
+            reach = reached(recorded, group, SWIFT)
+            if ours.total is not None or reach.seeds:
+                rows.append(
+                    [
+                        recorded.title,
+                        label,
+                        change_in_paper(recorded.name, group, SWIFT, "comm"),
+                        change(ours.communication, theirs.communication),
+                        change(ours.apart, theirs.apart),
+                        change(ours.total, theirs.total),
+                        reach.cell(reach.ratios, 2),
+                    ]
+                )
+    if not rows:
+        return None
+    columns = (
+        GROUP, "SWIFT C_0 against D-SGD", "communication change, paper (%)", "predicted (%)",
+        "with waiting change, predicted (%)", "total time change, predicted (%)",
+        "time to D-SGD's final loss ÷ D-SGD's",
+    )  # fmt: skip
+    note = (
+        "Below 1.00 in the last column, SWIFT reaches the loss sooner. – is what was not printed or not run."
+    )
+    return Table("overview", "SWIFT against D-SGD at a glance", columns, rows, note)
 
 
 def findings(recorded: Recorded) -> list[str]:
     """Sentences, the most important first."""
     return [
         *_communication(recorded),
+        *_measured(recorded),
         *_reached(recorded),
-        *_not_won(recorded),
+        *_lowest(recorded),
         *_adpsgd(recorded),
         *_furthest(recorded),
     ]
 
 
 def _communication(recorded: Recorded) -> list[str]:
-    """SWIFT's communication against D-SGD's: predicted, printed and, if it was, measured."""
+    """SWIFT's communication against D-SGD's, predicted and printed."""
     said = []
-    for group, label in recorded.groups.items():
-        ours, theirs = here(recorded, group, SWIFTS[0]), here(recorded, group, REFERENCE)
-        if ours.total is None or theirs.total is None:
-            continue
-        printed = change_in_paper(recorded.name, group, SWIFTS[0], "comm")
-        beside = "" if printed is None else f" (paper: {percent(printed)})"
-        said.append(
-            f"{label}: SWIFT C_0 communicates {percent(change(ours.communication, theirs.communication))} "
-            f"against D-SGD, predicted{beside}; with waiting {percent(change(ours.apart, theirs.apart))}; "
-            f"total time {percent(change(ours.total, theirs.total))}."
-        )
-    measured, reference = live_times(recorded, SWIFTS[0]), live_times(recorded, REFERENCE)
-    if measured.apart is not None and reference.apart is not None:
-        said.append(
-            f"Measured on this machine with {recorded.live['clients']} real processes: SWIFT C_0's "
-            "communication plus waiting is "
-            f"{percent(change(measured.apart, reference.apart))} against D-SGD's."
-        )
-    return said
+    for group, label in merged(recorded).items():
+        ours, theirs = here(recorded, group, SWIFT), here(recorded, group, REFERENCE)
+        if ours.total is not None and theirs.total is not None:
+            printed = change_in_paper(recorded.name, group, SWIFT, "comm")
+            said.append(
+                f"{label} {percent(change(ours.communication, theirs.communication))}"
+                + ("" if printed is None else f" (paper {percent(printed)})")
+                + f", with waiting {percent(change(ours.apart, theirs.apart))}"
+            )
+    return [f"SWIFT C_0's predicted communication against D-SGD's: {'; '.join(said)}."] if said else []
+
+
+def _measured(recorded: Recorded) -> list[str]:
+    ours, theirs = live_times(recorded, SWIFT), live_times(recorded, REFERENCE)
+    if ours.apart is None or theirs.apart is None:
+        return []
+    return [
+        f"Measured on this machine with {recorded.live['clients']} real processes, SWIFT C_0's communication "
+        f"and waiting together take {percent(change(ours.apart, theirs.apart))} against D-SGD's."
+    ]
 
 
 def _reached(recorded: Recorded) -> list[str]:
     """How soon SWIFT C_0 reaches D-SGD's final loss."""
     said = []
     for group, label in recorded.groups.items():
-        reach = reached(recorded, group, SWIFTS[0])
-        if not reach.seeds:
-            continue
-        if not reach.ratios:
-            said.append(f"{label}: SWIFT C_0 does not reach D-SGD's final test loss.")
-            continue
-        some = "" if len(reach.ratios) == reach.seeds else f" ({len(reach.ratios)} of {reach.seeds} seeds)"
-        ratio = mean(reach.ratios)
-        sooner = "sooner" if ratio < 1 else "not sooner"
-        said.append(
-            f"{label}: SWIFT C_0 reaches D-SGD's final test loss in {ratio:.2f} times D-SGD's time{some}, "
-            f"{sooner}."
-        )
-    return said
+        reach = reached(recorded, group, SWIFT)
+        if reach.ratios:
+            some = (
+                "" if len(reach.ratios) == reach.seeds else f" ({len(reach.ratios)} of {reach.seeds} seeds)"
+            )
+            said.append(f"{label} {mean(reach.ratios):.2f}{some}")
+        elif reach.seeds:
+            said.append(f"{label} {NOT_REACHED}")
+    if not said:
+        return []
+    return [f"Time until SWIFT C_0 has D-SGD's final test loss, over D-SGD's time: {'; '.join(said)}."]
 
 
-def _not_won(recorded: Recorded) -> list[str]:
-    """Groups in which another method ends with a lower test loss than both SWIFTs."""
-    said = []
+def _lowest(recorded: Recorded) -> list[str]:
+    """Who ends with the lowest test loss after equal work: a SWIFT or not."""
+    won, lost = [], []
     for group, label in recorded.groups.items():
-        losses = {
-            m: loss for m in recorded.methods if (loss := mean_final_loss(recorded, group, m)) is not None
-        }
-        swifts = {m: loss for m, loss in losses.items() if m in SWIFTS}
+        losses = {m: kept for m in recorded.methods if (kept := final(recorded.of(group, m), "loss"))}
+        swifts = [m for m in losses if m in SWIFTS]
         if not swifts or len(swifts) == len(losses):
             continue
-        best, swift = min(losses, key=losses.__getitem__), min(swifts, key=swifts.__getitem__)
-        if best not in SWIFTS:
-            said.append(
-                f"{label}: SWIFT does not win after equal work: {recorded.methods[best]} ends with test loss "
-                f"{losses[best]:.3f}, {recorded.methods[swift]} with {losses[swift]:.3f}."
+        best, swift = (min(among, key=lambda m: mean(losses[m])) for among in (losses, swifts))
+        if best in SWIFTS:
+            won.append(label)
+        else:
+            lost.append(
+                f"{label}: {recorded.methods[best]} {mean(losses[best]):.3f}, {recorded.methods[swift]} "
+                f"{mean(losses[swift]):.3f}{_within(losses[best], losses[swift])}"
             )
+    said = [f"After equal work a SWIFT has the lowest test loss in: {', '.join(won)}."] if won else []
+    if lost:
+        said.append(f"After equal work SWIFT does not have the lowest test loss in: {'; '.join(lost)}.")
     return said
+
+
+def _within(one: list[float], other: list[float]) -> str:
+    """Whether two means are closer than seeds scatter."""
+    widest = max((d for d in (deviation(one), deviation(other)) if d is not None), default=None)
+    if widest is None:
+        return " (one seed)"
+    return " (within one standard deviation)" if abs(mean(one) - mean(other)) <= widest else ""
 
 
 def _adpsgd(recorded: Recorded) -> list[str]:
@@ -93,24 +136,24 @@ def _adpsgd(recorded: Recorded) -> list[str]:
     if quoted is None or ours.epoch is None:
         return []
     return [
-        f"AD-PSGD: an epoch takes {percent(change(ours.epoch, theirs.epoch))} against D-SGD, with waiting "
-        f"{percent(change(ours.total, theirs.total))}, predicted; the paper quotes {percent(quoted)}."
+        f"AD-PSGD's predicted epoch is {percent(change(ours.epoch, theirs.epoch))} against D-SGD's, with "
+        f"waiting {percent(change(ours.total, theirs.total))}; the paper quotes {percent(quoted)}."
     ]
 
 
 def _furthest(recorded: Recorded) -> list[str]:
     """Where the prediction of an epoch is furthest from the printed value."""
     apart = {
-        (group, method): gap
-        for group in recorded.groups
+        (label, method): gap
+        for group, label in merged(recorded).items()
         for method in recorded.methods
         if (gap := change(here(recorded, group, method).epoch, in_paper(recorded.name, group, method).epoch))
         is not None
     }
     if not apart:
         return []
-    group, method = max(apart, key=lambda case: abs(apart[case]))
+    label, method = max(apart, key=lambda case: abs(apart[case]))
     return [
-        f"Predicted epochs are within {max(map(abs, apart.values())):.0f} % of the printed ones; the "
-        f"furthest is {recorded.methods[method]}, {recorded.groups[group]} ({percent(apart[group, method])})."
+        f"Predicted epochs lie within {max(map(abs, apart.values())):.0f} % of the printed ones; furthest "
+        f"off is {recorded.methods[method]}, {label} ({percent(apart[label, method])})."
     ]

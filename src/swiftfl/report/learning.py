@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swiftfl.report.numbers import Cell, mean, spread
+from swiftfl.report.numbers import Cell, spread
 from swiftfl.report.recorded import Recorded, Rows, Run, number
-from swiftfl.report.table import Table
+from swiftfl.report.table import GROUP, Table
 from swiftfl.report.times import REFERENCE
 
 NOT_REACHED = "not reached"
@@ -79,7 +79,7 @@ def learning_table(recorded: Recorded) -> Table | None:
     if not rows:
         return None
     columns = (
-        "group", "method", "seeds", "test loss", "accuracy (%)", "train loss",
+        GROUP, "method", "seeds", "test loss", "accuracy (%)", "train loss",
         f"{recorded.seconds} to D-SGD's final loss", "÷ D-SGD's time",
     )  # fmt: skip
     note = (
@@ -100,8 +100,3 @@ def _learnt(recorded: Recorded, group: str, method: str, runs: list[Run]) -> lis
         reach.cell(reach.seconds, 2),
         reach.cell(reach.ratios, 2),
     ]
-
-
-def mean_final_loss(recorded: Recorded, group: str, method: str) -> float | None:
-    losses = final(recorded.of(group, method), "loss")
-    return mean(losses) if losses else None

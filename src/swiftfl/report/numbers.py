@@ -77,6 +77,6 @@ def written(value: Cell, column: str = "") -> str:
     sign = "+" if "change" in column or "difference" in column else ""
     if "%" in column:
         return f"{value:{sign}.1f}"
-    if "(s)" in column and (value == 0 or abs(value) >= 0.0005):
+    if "(s)" in column and not 1e-9 < abs(value) < 0.0005:
         return f"{value:{sign}.3f}"
     return f"{value:{sign}}" if isinstance(value, int) else f"{value:{sign}.3g}"

@@ -6,6 +6,8 @@ import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from swiftfl.report.table import marked
+
 _CSS = """
 :root { color-scheme: light dark; --text: #1b1f24; --soft: #57606a; --ground: #ffffff; --card: #f6f8fa;
   --line: #d0d7de; --link: #0b5cad; }
@@ -28,12 +30,14 @@ table { border-collapse: collapse; font-size: .875rem; min-width: 100%; }
 caption { text-align: left; font-weight: 600; padding: .6rem .7rem; caption-side: top; }
 th, td { padding: .3rem .7rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--line); }
 thead th { white-space: normal; vertical-align: bottom; min-width: 5rem; background: var(--card); }
-tbody th { font-weight: 400; }
+tbody th { font-weight: 400; position: sticky; left: 0; background: var(--ground); }
+tr.group th { font-weight: 600; background: var(--card); }
+tr.group span, caption span { position: sticky; left: .7rem; }
 .n { text-align: right; font-variant-numeric: tabular-nums; }
 .note, figcaption { color: var(--soft); font-size: .85rem; }
 .missing { border-left: 4px solid #d98e04; padding: .3rem .8rem; background: var(--card); }
-.figures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
-figure { margin: 0; max-width: 32rem; }
+.figures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); }
+figure { margin: 0; max-width: 38rem; }
 figure.wide { max-width: none; grid-column: 1 / -1; }
 figure img { display: block; width: 100%; height: auto; background: #ffffff; padding: 4px;
   border: 1px solid var(--line); border-radius: 6px; }
@@ -76,11 +80,11 @@ def page(title: str, opening: str, sections: Iterable[Section]) -> str:
 
 def paragraph(text: str, kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
-    return f"<p{named}>{html.escape(text)}</p>"
+    return f"<p{named}>{marked(text)}</p>"
 
 
 def bullets(sentences: Iterable[str]) -> str:
-    items = "".join(f"<li>{html.escape(sentence)}</li>\n" for sentence in sentences)
+    items = "".join(f"<li>{marked(sentence)}</li>\n" for sentence in sentences)
     return f"<ul>\n{items}</ul>" if items else ""
 
 

@@ -6,12 +6,15 @@ import csv
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 
 from swiftfl.report.numbers import NOTHING, Cell, written
 
+GROUP = "group"
+"""A first column of this name makes headings between the rows of a page."""
 _NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%x×])?( ± [\d.e+-]+)?")
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#",
@@ -97,24 +100,31 @@ class Table:
 
     def html(self) -> str:
         """The table in a box of its own that scrolls sideways where it does not fit."""
-        right = self.numeric()
+        grouped = self.columns[0] == GROUP
+        right = self.numeric()[grouped:]
 
-        def cell(tag: str, text: str, column: int) -> str:
-            scope = "" if tag == "td" else ' scope="col"' if tag == "th" else ' scope="row"'
-            kind = ' class="n"' if right[column] else ""
-            return f"<{tag[:2]}{scope}{kind}>{_minus(html.escape(text))}</{tag[:2]}>"
+        def line(row: Sequence[str], tags: Iterator[str]) -> str:
+            kinds = [' class="n"' if r else "" for r in right]
+            cells = [
+                f"<{tag}{kind}>{marked(text)}</{tag[:2]}>"
+                for tag, kind, text in zip(tags, kinds, row[grouped:], strict=False)
+            ]
+            return f"<tr>{''.join(cells)}</tr>\n"
 
-        head = "".join(cell("th", column, k) for k, column in enumerate(self.columns))
-        body = "".join(
-            "<tr>" + "".join(cell("td" if k else "th-row", c, k) for k, c in enumerate(row)) + "</tr>\n"
-            for row in self.cells()
-        )
-        title = html.escape(self.title)
-        note = f'<p class="note">{html.escape(self.note)}</p>\n' if self.note else ""
+        body = []
+        cells, before = self.cells(), None
+        for row in cells:
+            if grouped and row[0] != before:
+                before = row[0]
+                wide = f'<th scope="rowgroup" colspan="{len(right)}"><span>{marked(before)}</span></th>'
+                body.append(f'<tr class="group">{wide}</tr>\n')
+            body.append(line(row, chain(['th scope="row"'], repeat("td"))))
+        head = line(self.columns, repeat('th scope="col"'))
+        note = f'<p class="note">{marked(self.note)}</p>\n' if self.note else ""
         return (
-            f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">\n'
-            f"<table>\n<caption>{title}</caption>\n<thead><tr>{head}</tr></thead>\n"
-            f"<tbody>\n{body}</tbody>\n</table>\n</div>\n{note}"
+            f'<div class="scroll" role="region" aria-label="{html.escape(self.title)}" tabindex="0">\n'
+            f"<table>\n<caption><span>{marked(self.title)}</span></caption>\n<thead>{head}</thead>\n"
+            f"<tbody>\n{''.join(body)}</tbody>\n</table>\n</div>\n{note}"
         )
 
     def save(self, folder: Path) -> None:
@@ -129,10 +139,20 @@ def _minus(text: str) -> str:
     return re.sub(r"(?<![\w.)])-(?=\d)", "−", text)
 
 
+def marked(text: str) -> str:
+    """Words as HTML: escaped, with a minus sign before numbers and the index of C_0 below the line.
+
+    >>> marked("SWIFT C_0 < -3")
+    'SWIFT C<sub>0</sub> &lt; −3'
+    """
+    return re.sub(r"\bC_(\d)", r"C<sub>\1</sub>", _minus(html.escape(text)))
+
+
 def escape_latex(text: str) -> str:
     """Every character as itself; no text can be a command.
 
     >>> escape_latex("SWIFT C_0: -34.6 %")
-    'SWIFT C\\\\_0: $-$34.6 \\\\%'
+    'SWIFT C$_0$: $-$34.6 \\\\%'
     """
-    return "".join(_LATEX.get(character, character) for character in _minus(text))
+    plain = "".join(_LATEX.get(character, character) for character in _minus(text))
+    return re.sub(r"\bC\\_(\d)", r"C$_\1$", plain)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from swiftfl.report.figures import PARTS, WIDTH, Picture, panel
+from swiftfl.report.figures import PARTS, WIDTH, Picture, named, panel
 from swiftfl.report.recorded import Recorded
-from swiftfl.report.times import here, in_paper
+from swiftfl.report.times import here, in_paper, merged
 
 MOST_INTERVALS = 5000
 """Of one timeline; a longer one is cut, and its axis says where."""
@@ -24,8 +26,7 @@ def bar_pictures(recorded: Recorded) -> list[Picture]:
             "predicted here.",
             partial(_bars, recorded, group),
         )
-        for group, label in recorded.groups.items()
-        if recorded.predicted.get(group)
+        for group, label in merged(recorded).items()
     ]
 
 
@@ -50,7 +51,7 @@ def _bars(recorded: Recorded, group: str) -> Figure:
                     linewidth=0,
                 )
                 left += seconds
-    axes.set_yticks(range(len(methods)), [recorded.methods[m] for m in methods])
+    axes.set_yticks(range(len(methods)), [named(recorded.methods[m]) for m in methods])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     handles = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
@@ -60,39 +61,53 @@ def _bars(recorded: Recorded, group: str) -> Figure:
 
 
 def timeline_pictures(recorded: Recorded) -> list[Picture]:
+    """Groups in which the same happens share a picture."""
+    alike: dict[str, list[str]] = {}
+    for group, methods in recorded.timelines.items():
+        if methods:
+            alike.setdefault(json.dumps(methods), []).append(group)
+    labels = {groups[0]: ", ".join(recorded.groups.get(g, g) for g in groups) for groups in alike.values()}
     return [
         Picture(
             f"{recorded.name}-timeline-{group}",
-            f"{recorded.groups.get(group, group)}: what each client does at first; a row is a client.",
-            partial(_timelines, recorded, group, methods),
+            f"{label}: the beginning of a run as predicted; a row is a client, with its number.",
+            partial(_timelines, recorded, recorded.timelines[group]),
         )
-        for group, methods in recorded.timelines.items()
-        if methods
+        for group, label in labels.items()
     ]
 
 
-def _timelines(recorded: Recorded, group: str, timelines: dict[str, Any]) -> Figure:
+def _timelines(recorded: Recorded, timelines: dict[str, Any]) -> Figure:
     """Methods below each other, over the same time."""
     methods = [m for m in recorded.methods if m in timelines]
-    figure = Figure(figsize=(WIDTH, 0.9 + 0.95 * len(methods)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.8 + 0.95 * len(methods)), layout="constrained")
     panels = figure.subplots(len(methods), 1, sharex=True, squeeze=False)[:, 0]
-    longest = 0.0
     for method, axes in zip(methods, panels, strict=True):
-        timeline = timelines[method]
-        intervals = sorted(timeline["intervals"], key=lambda i: float(i[2]))[:MOST_INTERVALS]
-        longest = max([longest, *(float(i[3]) for i in intervals)])
-        for part, colour in PARTS.items():
-            for client in range(timeline["clients"]):
-                bars = [(s, e - s) for who, what, s, e in intervals if who == client and what == part]
-                if bars:
-                    axes.broken_barh(bars, (client, 0.82), facecolors=colour, lw=0, rasterized=True)
-        axes.set_title(recorded.methods[method], loc="left", fontsize=9, pad=2)
-        axes.set(ylim=(timeline["clients"], -0.2), yticks=[])
-        axes.grid(visible=False)
-        axes.spines["left"].set_visible(False)
-    panels[-1].set_xlabel(recorded.seconds if recorded.seconds.startswith("virtual") else "seconds")
-    panels[-1].set_xlim(0, longest)
-    figure.suptitle(recorded.groups.get(group, group), fontsize=10, x=0.01, ha="left")
+        intervals = sorted(timelines[method]["intervals"], key=lambda i: float(i[2]))[:MOST_INTERVALS]
+        _days(axes, intervals)
+        axes.set_title(named(recorded.methods[method]), loc="left", fontsize=9, pad=2)
+    panels[-1].set_xlabel("virtual seconds")
+    panels[-1].set_xlim(0, max((timelines[m]["seconds"] for m in methods), default=1.0))
     handles = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)
     return figure
+
+
+def _days(axes: Axes, intervals: list[Any]) -> None:
+    """What each client of one method does when; long ones are pixels inside the SVG, to keep it small."""
+    clients = sorted({interval[0] for interval in intervals})
+    for row, client in enumerate(clients):
+        for part, colour in PARTS.items():
+            bars = [
+                (start, end - start) for who, what, start, end in intervals if (who, what) == (client, part)
+            ]
+            if bars:
+                axes.broken_barh(bars, (row, 0.86), facecolors=colour, lw=0, rasterized=len(intervals) > 200)
+    few = len(clients) <= 10
+    axes.set_yticks(
+        [k + 0.43 for k in range(len(clients))] if few else [], clients if few else [], fontsize=6
+    )
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(clients), -0.1)
+    axes.grid(visible=False)
+    axes.spines["left"].set_visible(False)

@@ -8,7 +8,7 @@ from typing import Any
 from swiftfl.recipes.paper.printed import printed
 from swiftfl.report.numbers import Cell, change, difference
 from swiftfl.report.recorded import Recorded
-from swiftfl.report.table import Table
+from swiftfl.report.table import GROUP, Table
 
 REFERENCE = "dsgd_c0"
 UNSLOWED = "1x"
@@ -79,11 +79,22 @@ def change_in_paper(experiment: str, group: str, method: str, what: str) -> floa
     return change(row.get(what), printed_row(experiment, group, REFERENCE).get(what))
 
 
+def merged(recorded: Recorded) -> dict[str, str]:
+    """The predicted groups with their labels; those that have the same numbers, here and in the paper,
+    are one, named by the first: data that lie differently take no more time."""
+    alike: dict[str, list[str]] = {}
+    for group in recorded.groups:
+        if recorded.predicted.get(group):
+            paper = [printed_row(recorded.name, group, method) for method in recorded.methods]
+            alike.setdefault(repr((recorded.predicted[group], paper)), []).append(group)
+    return {groups[0]: ", ".join(recorded.groups[g] for g in groups) for groups in alike.values()}
+
+
 def time_tables(recorded: Recorded) -> list[Table]:
     """All tables of times; none if nothing was predicted."""
     cases = [
         (group, method)
-        for group in recorded.groups
+        for group in merged(recorded)
         for method in recorded.methods
         if recorded.times(group, method)
     ]
@@ -96,7 +107,7 @@ def time_tables(recorded: Recorded) -> list[Table]:
 
 
 def _labels(recorded: Recorded, group: str, method: str) -> list[Cell]:
-    return [recorded.groups[group], recorded.methods[method]]
+    return [merged(recorded)[group], recorded.methods[method]]
 
 
 def _seconds(recorded: Recorded, cases: list[tuple[str, str]]) -> Table:
@@ -111,7 +122,7 @@ def _seconds(recorded: Recorded, cases: list[tuple[str, str]]) -> Table:
             ]
         )
     columns = (
-        "group", "method", "epoch, paper (s)", "here (s)", "difference (s)",
+        GROUP, "method", "epoch, paper (s)", "here (s)", "difference (s)",
         "communication, paper (s)", "here (s)", "difference (s)",
     )  # fmt: skip
     return Table(f"{recorded.name}-times", f"{recorded.title}: times", columns, rows, CONVENTION)
@@ -135,7 +146,7 @@ def _changes(recorded: Recorded, cases: list[tuple[str, str]]) -> Table:
             ]
         )
     columns = (
-        "group", "method", "epoch change, paper (%)", "epoch change, here (%)",
+        GROUP, "method", "epoch change, paper (%)", "epoch change, here (%)",
         "communication change, paper (%)", "communication change, here (%)",
         "communication + waiting change, here (%)", "total change, here (%)",
     )  # fmt: skip
@@ -151,7 +162,7 @@ def _parts(recorded: Recorded, cases: list[tuple[str, str]]) -> Table:
             [*_labels(recorded, group, method), b.compute, b.communication, b.waiting, b.apart, b.total]
         )
     columns = (
-        "group", "method", "compute (s)", "communication (s)", "waiting (s)",
+        GROUP, "method", "compute (s)", "communication (s)", "waiting (s)",
         "communication + waiting (s)", "total (s)",
     )  # fmt: skip
     note = "Predicted seconds per epoch, mean over clients; communication without and with waiting."
@@ -166,7 +177,7 @@ def _ratios(recorded: Recorded, cases: list[tuple[str, str]]) -> Table:
             paper = _ratio(in_paper(recorded.name, group, method), in_paper(recorded.name, UNSLOWED, method))
             ours = _ratio(here(recorded, group, method), here(recorded, UNSLOWED, method))
             rows.append([*_labels(recorded, group, method), paper, ours, difference(ours, paper)])
-    columns = ("group", "method", "total ÷ 1x, paper", "total ÷ 1x, here", "difference")
+    columns = (GROUP, "method", "total ÷ 1x, paper", "total ÷ 1x, here", "difference")
     note = (
         "Total time per epoch over that of the same method without a slowdown. The paper's total is about "
         "2.6 times its epoch even there, for a reason it does not give, so that only ratios compare."

@@ -1,0 +1,183 @@
+"""The page over a folder of recorded runs: complete, incomplete, and in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import chromium
+import report_folder
+from swiftfl.errors import UserError
+from swiftfl.report.learning import learning_table, reached, time_to_loss
+from swiftfl.report.recorded import recorded
+from swiftfl.report.reproduction import write
+
+TRAINED = ["swift_c0", "dsgd_c0"]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two experiments and the report over them."""
+    folder = tmp_path_factory.mktemp("reproduction")
+    report_folder.build(folder / "baseline", "baseline", {"ring16": "16-client ring"}, TRAINED)
+    groups = {"1x": "no slowdown", "4x": "one client 4x slower"}
+    report_folder.build(folder / "slowdown", "slowdown", groups, TRAINED)
+    write(folder)
+    return folder
+
+
+def text(out: Path) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", (out / "report.html").read_text()))
+
+
+def test_the_page_is_self_contained_and_escaped(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
+    assert not re.search(r"url\(|@import|<script|<iframe", page)
+    assert "https:" not in page
+    assert "<friends>" not in page
+    assert "baseline &amp; &lt;friends&gt;" in page
+    assert len(page) < 10e6
+    for expected in ("baseline", "slowdown"):
+        assert f'<a href="#{expected}">' in page
+        assert f'<section id="{expected}">' in page
+
+
+def test_the_page_says_what_it_must(out: Path) -> None:
+    words = text(out)
+    for said in (
+        "at a glance",
+        "Where this differs from the paper, and why",
+        "calibrated on one row only, D-SGD in the baseline table",
+        "swiftfl reproduce slowdown --scale smoke",
+        "AD-PSGD's predicted epoch is",
+        "the paper quotes −15.9 %",
+        "Measured on this machine",
+        "torch",
+    ):
+        assert said in words, said
+
+
+def test_files_beside_the_page(out: Path) -> None:
+    for name in ("baseline", "slowdown"):
+        tables, figures = out / name / "tables", out / name / "figures"
+        assert {f"{name}-{kind}.{form}" for kind in ("times", "learning") for form in ("csv", "tex")} <= {
+            file.name for file in tables.iterdir()
+        }
+        drawn = sorted(file.stem for file in figures.glob("*.svg"))
+        assert drawn == sorted(file.stem for file in figures.glob("*.png"))
+        assert len(drawn) >= 8
+
+
+def test_the_same_folder_gives_the_same_bytes(out: Path) -> None:
+    files = [out / "report.html", *sorted(out.glob("*/figures/*")), *sorted(out.glob("*/tables/*"))]
+    before = [file.read_bytes() for file in files]
+    write(out)
+    assert [file.name for file, was in zip(files, before, strict=True) if file.read_bytes() != was] == []
+
+
+def test_time_to_the_loss_of_dsgd_per_seed(out: Path) -> None:
+    """D-SGD with one slow client: its own time is at most its last evaluation; ratios are per seed."""
+    slowdown = recorded(out / "slowdown")
+    reach = reached(slowdown, "4x", "swift_c0")
+    assert reach.seeds == 2
+    for run, reference in zip(slowdown.of("4x", "swift_c0"), slowdown.of("4x", "dsgd_c0"), strict=True):
+        target = reference.rows[-1]["loss"]
+        own = time_to_loss(reference.rows, target)
+        assert own is not None
+        assert own <= reference.rows[-1]["time"]
+        took = time_to_loss(run.rows, target)
+        if took is not None:
+            assert took / own == pytest.approx(reach.ratios[reach.seconds.index(took)])
+    own = reached(slowdown, "4x", "dsgd_c0")
+    assert own.ratios == [1.0, 1.0]
+
+
+@pytest.fixture
+def copy(out: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "copy"
+    shutil.copytree(out, folder)
+    return folder
+
+
+def test_missing_files_are_said(copy: Path) -> None:
+    for name in ("predicted", "timelines", "sensitivity", "live"):
+        (copy / "baseline" / f"{name}.json").unlink()
+    shutil.rmtree(copy / "slowdown")
+    shutil.rmtree(copy / "baseline" / "figures")
+    words = text(write(copy).parent)
+    for file in ("predicted.json", "timelines.json", "sensitivity.json", "live.json"):
+        assert f"{file} is missing" in words
+    assert "What was learnt" in words
+    assert "Measured on this machine" not in words
+
+
+def test_unfinished_and_absent_runs_are_left_out(copy: Path) -> None:
+    runs = copy / "baseline" / "runs" / "ring16"
+    (runs / "swift_c0" / "seed1" / "summary.json").unlink()
+    shutil.rmtree(runs / "dsgd_c0" / "seed0")
+    (runs / "dsgd_c0" / "seed1" / "metrics.jsonl").unlink()
+    words = text(write(copy).parent)
+    assert "2 of 4 runs have not finished" in words
+    table = learning_table(recorded(copy / "baseline"))
+    assert table is not None
+    assert [row[1:3] for row in table.rows] == [["SWIFT C_0", 1]]
+    assert table.rows[0][-1] is None  # there is no run of D-SGD to compare with
+
+
+def test_a_diverged_run_does_not_stop_the_report(copy: Path) -> None:
+    file = copy / "baseline" / "runs" / "ring16" / "swift_c0" / "seed0" / "metrics.jsonl"
+    first, *others = (json.loads(line) for line in file.read_text().splitlines())
+    rows = [first, *({**row, "loss": float("nan"), "train_loss": float("nan")} for row in others)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "nan" not in text(write(copy).parent).lower().replace("finance", "")
+
+
+def test_an_experiment_that_has_only_begun(copy: Path) -> None:
+    shutil.rmtree(copy / "slowdown" / "runs")
+    words = text(write(copy).parent)
+    assert "8 of 8 runs have not finished" in words
+
+
+def test_a_folder_without_experiments_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no experiment"):
+        write(tmp_path)
+    with pytest.raises(UserError, match="not a folder"):
+        write(tmp_path / "nowhere")
+    (tmp_path / "baseline").mkdir()
+    (tmp_path / "baseline" / "experiment.json").write_text("{")
+    with pytest.raises(UserError, match="cannot read"):
+        write(tmp_path)
+
+
+VISIBLE = """[...document.querySelectorAll("figure img")].filter(image => {
+  const box = image.getBoundingClientRect();
+  return !image.complete || image.naturalWidth < 50 || box.width < 200 || box.height < 80;
+}).map(image => image.alt)"""
+SMALL = """[...document.querySelectorAll("p, li, td, th, figcaption, caption")]
+  .filter(e => parseFloat(getComputedStyle(e).fontSize) < 12).length"""
+WIDE = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll, pre, details")
+  && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName)"""
+
+
+@pytest.mark.skipif(chromium.program() is None, reason="Chromium is not installed (make install-chromium)")
+def test_in_a_real_browser(out: Path, tmp_path: Path) -> None:
+    """No complaint, every figure visible, nothing loaded from elsewhere, and it fits a telephone."""
+    report = out / "report.html"
+    with chromium.browser(tmp_path / "profile") as page:
+        for width, dark in ((390, False), (390, True), (1280, False)):
+            page.open(report, width, dark=dark)
+            assert page.complaints() == []
+            assert [url for url in page.requests() if not url.startswith("data:")] == [report.as_uri()]
+            assert page.value("innerWidth") == width
+            assert page.value("document.documentElement.scrollWidth") <= width
+            assert page.value("document.querySelectorAll('figure img').length") >= 20
+            assert page.value(VISIBLE) == []
+            assert page.value(WIDE) == []
+            assert page.value(SMALL) == 0
+        page.value("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        assert page.value("document.documentElement.scrollWidth") <= 1280
