@@ -7,7 +7,7 @@ communication, as in the paper; waiting stands apart.
 from __future__ import annotations
 
 from swiftfl.experiment.prediction import predict
-from swiftfl.recipes.paper import EXPERIMENTS, METHODS
+from swiftfl.recipes.paper import EXPERIMENTS, METHODS, Options
 from swiftfl.recipes.paper.printed import printed
 
 
@@ -15,7 +15,7 @@ def main() -> None:
     print(f"{'':24}{'epoch':>20}{'communication':>24}{'waiting':>12}")
     print(f"{'':24}{'predicted  printed':>20}{'predicted  printed':>24}{'predicted':>12}")
     table = printed()["baseline_ring16_resnet18"]
-    for case in EXPERIMENTS["baseline"]("paper").cases:
+    for case in EXPERIMENTS["baseline"]("paper", Options()).cases:
         times, row = predict(case.config).times, table[case.method]
         mine = times["communication"]
         numbers = (times["compute"] + mine, row.get("epoch"), mine, row.get("comm"))

@@ -138,12 +138,12 @@ def sensitivity(experiment: Experiment, batch_size: int) -> dict[str, dict[str, 
     `send`, `mix` and `latency` are halved and doubled, and the bandwidth calibrated anew, so that D-SGD
     still takes the printed times. `spread` is that of compute times, which the paper does not tell.
     """
-    chosen = {"send": SEND, "mix": MIX, "latency": LATENCY}
-    variants: dict[str, dict[float, CostsConfig]] = {
-        name: {value * factor: paper_costs(**{name: value * factor}) for factor in FACTORS}
-        for name, value in chosen.items()
+    variants = {
+        "send": {x * SEND: paper_costs(send=x * SEND) for x in FACTORS},
+        "mix": {x * MIX: paper_costs(mix=x * MIX) for x in FACTORS},
+        "latency": {x * LATENCY: paper_costs(latency=x * LATENCY) for x in FACTORS},
+        "spread": {s: paper_costs().model_copy(update={"spread": s}) for s in SPREADS},
     }
-    variants["spread"] = {s: paper_costs().model_copy(update={"spread": s}) for s in SPREADS}
     known = Known(batch_size)
     found: dict[str, dict[str, object]] = {}
     for name, by_value in variants.items():

@@ -43,7 +43,7 @@ class NeighbourhoodUniform(Coefficients):
 
     @cached_property
     def own(self) -> Values:
-        own: Values = 1.0 / (self.topology.degrees + 1.0)
+        own: Values = np.reciprocal(self.topology.degrees + 1.0)
         own.setflags(write=False)
         return own
 
