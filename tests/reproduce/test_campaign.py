@@ -22,7 +22,7 @@ from swiftfl.experiment.run import run
 from swiftfl.record import RunFolder
 
 PROGRAM = Path(__file__).parent / "campaign_program.py"
-EPOCHS = 3
+EPOCHS = 2
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

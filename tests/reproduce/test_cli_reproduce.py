@@ -1,0 +1,151 @@
+"""`swiftfl reproduce`: what it writes, how it goes on, and how it says no."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from swiftfl.cli import reproduction
+from swiftfl.cli.main import run_command
+from swiftfl.data import cifar10
+from swiftfl.errors import UserError
+from swiftfl.experiment import prediction
+from swiftfl.experiment.crew import Progress
+from swiftfl.report import reproduction as report
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing and measuring this machine have tests of their own, and take their time."""
+    monkeypatch.setattr(report, "write", lambda out: out / "report.html")
+    monkeypatch.setattr(reproduction, "write_live", lambda experiment, folder, scale: None)
+    monkeypatch.setattr(prediction, "sensitivity", lambda experiment, batch_size: {})
+    monkeypatch.setattr("sys.argv", ["swiftfl", "reproduce", "baseline", "--out", "a b"])
+
+
+def reproduce(*arguments: object) -> int:
+    return run_command(["reproduce", *map(str, arguments)])
+
+
+def test_one_command_writes_everything_and_again_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("baseline", "--epochs", 1, "--jobs", 1, "--out", tmp_path)
+    assert reproduce(*command) == 0
+    assert "Report: " in capsys.readouterr().out
+    folder = tmp_path / "baseline"
+    described = json.loads((folder / "experiment.json").read_text())
+    assert described["scale"] == "smoke"
+    assert described["seeds"] == [0]
+    assert described["command"] == "swiftfl reproduce baseline --out 'a b'"
+    assert list(described["methods"])[:3] == ["swift_c0", "swift_c1", "dsgd_c0"]
+    assert len(described["topologies"]["ring16"]["edges"]) == 16
+    assert set(json.loads((folder / "predicted.json").read_text())["ring16"]) == set(described["methods"])
+    summaries = [folder / run["path"] / "summary.json" for run in described["runs"]]
+    assert len(summaries) == 6
+    before = [file.stat().st_mtime_ns for file in summaries]
+    assert reproduce(*command) == 0
+    assert [file.stat().st_mtime_ns for file in summaries] == before
+
+    capsys.readouterr()
+    assert reproduce("baseline", "--epochs", 2, "--jobs", 1, "--out", tmp_path) == 2
+    told = capsys.readouterr().err
+    assert "seed0 holds a run with other settings" in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nothing",), "nothing"),
+        (("baseline", "--scale", "tiny"), "tiny"),
+        (("baseline", "--seeds", 0), "--seeds"),
+        (("baseline", "--jobs", 0), "--jobs"),
+        (("baseline", "--model", "resnet18"), "--scale paper"),
+        (("baseline", "--engine", "local", "--device", "cuda"), "cpu"),
+        (("baseline", "--out", "/proc/nowhere"), "/proc/nowhere"),
+        (("baseline", "--scale", "small", "--data", "/nowhere"), "--data DIR"),
+        (("all", "--scale", "small"), "--data DIR"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    arguments: tuple[object, ...],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_network(name: str, archive: object, folder: Path) -> None:
+        raise UserError(f"{name}: its files are not in {folder}")
+
+    monkeypatch.setattr(cifar10, "fetch", no_network)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    assert reproduce(*arguments) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "reproductions").exists()
+
+
+def test_a_failed_run_is_told_and_gives_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Progress(6, 100, runs_done=5, failed={"runs/x": "it diverged"})
+    monkeypatch.setattr(reproduction, "campaign", lambda jobs, workers, show: broken)
+    assert reproduce("baseline", "--out", tmp_path) == 1
+    captured = capsys.readouterr()
+    assert "failed: runs/x: it diverged" in captured.err
+    assert "Report: " in captured.out
+    assert json.loads((tmp_path / "baseline" / "failed.json").read_text()) == {"runs/x": "it diverged"}
+
+
+def test_a_stop_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(jobs: object, workers: int, show: object) -> Progress:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduction, "campaign", stopped)
+    assert reproduce("baseline", "--out", tmp_path) == 130
+    assert "to go on: swiftfl reproduce baseline" in capsys.readouterr().err
+
+
+def test_two_commands_do_not_work_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "baseline").mkdir()
+    with (tmp_path / "baseline" / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert reproduce("baseline", "--out", tmp_path) == 2
+    assert "another command is at work" in capsys.readouterr().err
+
+
+def test_mpi_gets_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce("baseline", "--engine", "mpi", "--out", tmp_path) == 2
+    told = capsys.readouterr().err
+    assert "6 runs: sh " in told
+    script = tmp_path / "baseline" / "mpi.sh"
+    done = tmp_path / "baseline" / "runs" / "ring16" / "swift_c0" / "seed0"
+    begun = done.parents[1] / "dsgd_c0" / "seed0"
+    for file in (done / "summary.json", begun / "config.json"):
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    said = subprocess.run(
+        ["sh", str(script)], env={"MPIEXEC": "echo mpiexec"}, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert len(said) == 5
+    assert f"mpiexec -n 16 swiftfl resume {begun}" in said
+    runs = [line.split()[5] for line in said if " run " in line]
+    assert {json.loads(Path(name).read_text())["engine"]["name"] for name in runs} == {"mpi"}
+
+
+def test_measured_hardware_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("baseline", "--hardware", "measured", "--epochs", 1, "--jobs", 1, "--out", tmp_path)
+    monkeypatch.setattr(reproduction, "campaign", lambda jobs, workers, show: Progress(0, 0))
+    assert reproduce(*command) == 0
+    kept = (tmp_path / "baseline" / "hardware.json").read_text()
+    assert reproduce(*command) == 0
+    assert (tmp_path / "baseline" / "hardware.json").read_text() == kept
