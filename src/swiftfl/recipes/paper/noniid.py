@@ -12,7 +12,7 @@ from swiftfl.recipes.paper.plan import METHODS, Case, Experiment, Options
 from swiftfl.recipes.paper.printed import printed
 from swiftfl.recipes.paper.settings import Setting, experiment
 
-EPOCHS = {"smoke": 3, "small": 6}
+EPOCHS = {"smoke": 3, "small": 4}
 CYCLIC_STEP_SIZE = 0.002
 """Of the CNN: the smallest of five that were tried, with few epochs of SWIFT C_0 and D-SGD and one seed."""
 
