@@ -7,9 +7,9 @@ import contextlib
 import json
 import os
 import select
-import shlex
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +20,16 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe",
 )  # fmt: skip
+
+
+_AS_3_AND_4 = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+for end, number in zip(ends, (3, 4)):
+    os.dup2(end, number)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""The browser expects its pipe at these two numbers."""
 
 
 def program() -> str | None:
@@ -116,9 +126,9 @@ def browser(profile: Path) -> Iterator[Page]:
     assert found is not None
     to_browser, ours_out = os.pipe()
     ours_in, from_browser = os.pipe()
-    words = shlex.join([found, *FLAGS, f"--user-data-dir={profile}"])
+    pipes = [str(to_browser), str(from_browser)]
     process = subprocess.Popen(
-        ["sh", "-c", f"exec {words} 3<&{to_browser} 4>&{from_browser}"],
+        [sys.executable, "-c", _AS_3_AND_4, *pipes, found, *FLAGS, f"--user-data-dir={profile}"],
         pass_fds=(to_browser, from_browser),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

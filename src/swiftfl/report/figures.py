@@ -90,6 +90,7 @@ def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
     svg, png = folder / f"{name}.svg", folder / f"{name}.png"
     with mpl.rc_context(STYLE):
         figure.savefig(svg, metadata={"Date": None})
+        figure.set_layout_engine("none")  # it has its places now
         figure.savefig(png, dpi=150, metadata={"Software": None})
     return svg, png
 

@@ -77,7 +77,7 @@ def _measured(recorded: Recorded) -> list[str]:
         return []
     return [
         f"Measured on this machine with {recorded.live['clients']} real processes, SWIFT C_0's communication "
-        f"and waiting together take {percent(change(ours.apart, theirs.apart))} against D-SGD's."
+        f"plus waiting is {percent(change(ours.apart, theirs.apart))} against D-SGD's."
     ]
 
 

@@ -20,6 +20,7 @@ h1 { font-size: 1.7rem; line-height: 1.2; margin: 1rem 0 .5rem; }
 h2 { font-size: 1.35rem; margin: 3rem 0 .5rem; padding-top: .75rem; border-top: 2px solid var(--line); }
 h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
 p, ul { max-width: 52rem; }
+sub { line-height: 0; }
 li { margin: .25rem 0; }
 a { color: var(--link); }
 nav ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +38,26 @@ def write(out: Path) -> Path:
     results = out / "convergence" / "results.json"
     if not found and not results.is_file():
         raise UserError(f"{out} holds no experiment: nothing has been reproduced there")
-    sections = [_section(recorded) for recorded in found]
+    sections = _sections(found)
     if results.is_file():
         sections.append(_convergence(results))
+    glance = overview(found)
+    if glance is not None:
+        sections.insert(0, page.Section("overview", "At a glance", glance.html()))
     file = out / "report.html"
     temporary = file.with_name(f".report.html.{os.getpid()}")
-    glance = overview(found)
-    opening = page.paragraph(_OPENING) + ("" if glance is None else glance.html())
-    temporary.write_text(page.page(TITLE, opening, sections), encoding="utf-8")
+    temporary.write_text(page.page(TITLE, page.paragraph(_OPENING), sections), encoding="utf-8")
     temporary.replace(file)
     return file
+
+
+def _sections(found: list[Recorded]) -> list[page.Section]:
+    """Drawing takes the time, so experiments are drawn side by side."""
+    if len(found) < 2:
+        return [_section(recorded) for recorded in found]
+    workers = min(len(found), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        return list(pool.map(_section, found))
 
 
 def _section(recorded: Recorded) -> page.Section:

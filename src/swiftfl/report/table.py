@@ -140,12 +140,14 @@ def _minus(text: str) -> str:
 
 
 def marked(text: str) -> str:
-    """Words as HTML: escaped, with a minus sign before numbers and the index of C_0 below the line.
+    """Words as HTML: escaped, with a minus sign before numbers and the index of C_0 below the line; a
+    number and its % stay on one line.
 
     >>> marked("SWIFT C_0 < -3")
     'SWIFT C<sub>0</sub> &lt; −3'
     """
-    return re.sub(r"\bC_(\d)", r"C<sub>\1</sub>", _minus(html.escape(text)))
+    together = re.sub(r"(?<=\d) %", "\u00a0%", _minus(html.escape(text)))
+    return re.sub(r"\bC_(\d)", r"C<sub>\1</sub>", together)
 
 
 def escape_latex(text: str) -> str:

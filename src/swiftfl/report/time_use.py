@@ -53,6 +53,7 @@ def _bars(recorded: Recorded, group: str) -> Figure:
                 left += seconds
     axes.set_yticks(range(len(methods)), [named(recorded.methods[m]) for m in methods])
     axes.invert_yaxis()
+    axes.margins(x=0.05)
     axes.grid(axis="y", visible=False)
     handles = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
     handles.append(Patch(facecolor="#888888", hatch="////", edgecolor="white", label="paper", linewidth=0))
