@@ -9,7 +9,7 @@ from swiftfl.report.recorded import Recorded
 from swiftfl.report.table import GROUP, Table
 from swiftfl.report.times import REFERENCE, change_in_paper, here, in_paper, merged
 
-SWIFT, SWIFTS = "swift_c0", ("swift_c0", "swift_c1")
+SWIFT = "swift_c0"
 
 
 def overview(found: list[Recorded]) -> Table | None:
@@ -82,10 +82,15 @@ def _measured(recorded: Recorded) -> list[str]:
 
 
 def _reached(recorded: Recorded) -> list[str]:
-    """How soon SWIFT C_0 reaches D-SGD's final loss."""
+    """How soon each kind of SWIFT C_0 reaches D-SGD's final loss."""
+    kinds = [method for method in recorded.methods if _is_swift(method) and method != "swift_c1"]
+    return [sentence for method in kinds if (sentence := _reached_by(recorded, method))]
+
+
+def _reached_by(recorded: Recorded, method: str) -> str:
     said = []
     for group, label in recorded.groups.items():
-        reach = reached(recorded, group, SWIFT)
+        reach = reached(recorded, group, method)
         if reach.ratios:
             some = (
                 "" if len(reach.ratios) == reach.seeds else f" ({len(reach.ratios)} of {reach.seeds} seeds)"
@@ -94,20 +99,38 @@ def _reached(recorded: Recorded) -> list[str]:
         elif reach.seeds:
             said.append(f"{label} {NOT_REACHED}")
     if not said:
-        return []
-    return [f"Time until SWIFT C_0 has D-SGD's final test loss, over D-SGD's time: {'; '.join(said)}."]
+        return ""
+    name = recorded.methods[method]
+    return f"Time until {name} has D-SGD's final test loss, over D-SGD's time: {'; '.join(said)}."
+
+
+def _is_swift(method: str) -> bool:
+    return method.startswith("swift")
+
+
+def _equal_work(recorded: Recorded, group: str) -> dict[str, list[float]]:
+    """Final test losses of the methods that took as many steps as D-SGD."""
+    taken = {m: final(recorded.of(group, m), "iteration") for m in recorded.methods}
+    reference = taken.get(REFERENCE) or next((t for t in taken.values() if t), [])
+    return {
+        m: losses
+        for m, steps in taken.items()
+        if steps
+        and abs(mean(steps) / mean(reference) - 1) < 0.01
+        and (losses := final(recorded.of(group, m), "loss"))
+    }
 
 
 def _lowest(recorded: Recorded) -> list[str]:
     """Who ends with the lowest test loss after equal work: a SWIFT or not."""
     won, lost = [], []
     for group, label in recorded.groups.items():
-        losses = {m: kept for m in recorded.methods if (kept := final(recorded.of(group, m), "loss"))}
-        swifts = [m for m in losses if m in SWIFTS]
+        losses = _equal_work(recorded, group)
+        swifts = [m for m in losses if _is_swift(m)]
         if not swifts or len(swifts) == len(losses):
             continue
         best, swift = (min(among, key=lambda m: mean(losses[m])) for among in (losses, swifts))
-        if best in SWIFTS:
+        if _is_swift(best):
             won.append(label)
         else:
             lost.append(
