@@ -74,11 +74,16 @@ def _level(name: str, level: float, by_n: dict[int, list[tuple[Parameters, Resul
     reached = {n: [_iterations(a, b[name], level) for a, b in pairs] for n, pairs in by_n.items()}
     counted = {n: values for n, values in reached.items() if all(v is not None for v in values)}
     curves = [[float(v or 0.0) for v in values] for values in zip(*counted.values(), strict=True)]
-    exponent = slope_over_seeds(list(counted), curves).as_json() if len(counted) > 1 else None
+    exponents = [
+        slope_over_seeds(list(counted)[first:], [curve[first:] for curve in curves]).as_json()
+        for first in (0, -2)
+        if len(counted) > 1
+    ]
     return {
         "level": level,
         "iterations": {str(n): values for n, values in reached.items()},
-        "exponent": exponent,
+        "exponent": exponents[0] if exponents else None,
+        "last_exponent": exponents[1] if exponents else None,
         "fitted_n": list(counted),
     }
 

@@ -192,12 +192,12 @@ def clients_table(results: dict[str, Any]) -> Table:
         for kind, label in (("gradient", "averaged ‖∇f‖²"), ("loss", "f - f*, last tenth")):
             for level in row[kind]:
                 counts = [whole(level["iterations"][str(n)]) for n in numbers]
-                exponent = _with_error(level["exponent"])
-                rows.append([row["graph"], label, f"{level['level']:g}", *counts, exponent])
+                exponents = [_with_error(level[name]) for name in ("exponent", "last_exponent")]
+                rows.append([row["graph"], label, f"{level['level']:g}", *counts, *exponents])
     return Table(
         "convergence-clients",
         "Iterations to a level against the number of clients n",
-        ["graph", "of", "level", *(f"n = {n}" for n in numbers), "exponent of n ± s.e."],
+        ["graph", "of", "level", *(f"n = {n}" for n in numbers), "exponent of n ± s.e.", "of the last two n"],
         rows,
         note="Client steps in all, with the theorem's step size for each T, convex, non-IID, uniform p. "
         "Divided by n they are steps per client. The exponent is fitted over the n for which every "
