@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -80,10 +83,27 @@ def _computed(parts: Sequence[Part], jobs: int) -> Any:
         for k, part in enumerate(parts):
             yield k, part.run(part.parameters)
         return
-    pool = ProcessPoolExecutor(min(jobs, len(parts)), multiprocessing.get_context("spawn"))
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(jobs, len(parts)), spawn, _begin_worker, (os.getpid(),))
     try:
         futures = {pool.submit(part.run, part.parameters): k for k, part in enumerate(parts)}
         for future in as_completed(futures):
             yield futures[future], future.result()
+    except BaseException:
+        for worker in multiprocessing.active_children():
+            worker.kill()  # a part takes up to a minute, and nobody waits for it any more
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker(parent: int) -> None:
+    """Ctrl-C reaches everybody: the parent decides. And nobody computes on for a parent that is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)

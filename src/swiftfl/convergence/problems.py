@@ -18,6 +18,7 @@ over t is (1 - |z|^2 + |z^2 - z'|) / 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -82,12 +83,12 @@ class Bowl:
         variance = 0.5 * (1.0 - np.abs(z) ** 2 + np.abs(z**2 - z2))
         return float(bowls + self.a * self.w * np.sqrt(np.maximum(variance, 0.0).sum()))
 
-    @property
+    @cached_property
     def minimum(self) -> float:
         """f* = min f."""
         return float(self.f(self.minimiser[None])[0])
 
-    @property
+    @cached_property
     def minimiser(self) -> Array:
         """Coordinate by coordinate: b for quadratics, else a fine grid and then Newton's steps."""
         centre = self.p @ self.b
@@ -104,7 +105,7 @@ class Bowl:
         found: Array = best[0]
         return found
 
-    @property
+    @cached_property
     def gap(self) -> float:
         """Delta_f = f(x^0) - f*."""
         return float(self.f(self.start[None])[0]) - self.minimum
