@@ -11,7 +11,7 @@ from swiftfl.experiment.build import build, build_algorithm, build_costs, build_
 from swiftfl.experiment.config import Config
 from swiftfl.graph import communication_coefficients
 from swiftfl.recipes.hardware import paper_costs
-from swiftfl.recipes.paper import EXPERIMENTS, METHODS, SCALES, Experiment, Options
+from swiftfl.recipes.paper import EXPERIMENTS, METHODS, SCALES, Case, Experiment, Options
 from swiftfl.recipes.paper.printed import hyperparameters, printed, step_size
 from swiftfl.recipes.paper.settings import planned_steps
 from swiftfl.schedule import Decay
@@ -29,10 +29,15 @@ def plan(name: str, scale: str = "paper", **options: Any) -> Experiment:
     return EXPERIMENTS[name](scale, Options(**options))
 
 
+def papers(experiment: Experiment) -> list[Case]:
+    """Without the cases that we added."""
+    return [case for case in experiment.cases if case.method in METHODS]
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_papers_hyperparameters_at_its_scale(name: str) -> None:
     h = hyperparameters(name)
-    for case in plan(name).cases:
+    for case in papers(plan(name)):
         c = case.config
         assert (c.data.dataset, c.data.augment, c.data.batch_size) == ("cifar10", True, h["batch"])
         assert c.model.name == f"thin_{h['model']}"
@@ -63,8 +68,9 @@ def test_every_method_of_the_printed_table_has_a_case(name: str) -> None:
     assert set(rows) - {"degrees"} <= set(experiment.methods)
     if name != "noniid":
         assert set(table) <= set(experiment.groups)
-    assert {(c.group, c.method) for c in experiment.cases} == {
-        (group, method) for group in experiment.groups for method in experiment.methods
+    methods = [method for method in experiment.methods if method in METHODS]
+    assert {(c.group, c.method) for c in papers(experiment)} == {
+        (group, method) for group in experiment.groups for method in methods
     }
 
 
@@ -107,6 +113,17 @@ def test_the_slow_client_and_the_slow_link() -> None:
     built = build_costs(config)
     assert built.transit(0, 1, 703_272) == pytest.approx(10 * paper_costs().compute)
     assert built.transit(1, 2, 703_272) < paper_costs().compute
+
+
+def test_swift_at_true_rates_and_for_half_the_time() -> None:
+    experiment = plan("slowdown")
+    rates = experiment.case("4x", "swift_rates").config.influence
+    assert isinstance(rates, list)
+    assert sum(rates) == pytest.approx(1)
+    assert rates[0] < min(rates[1:]) < 4 * rates[0]  # communication is not slowed down
+    half = experiment.case("4x", "swift_half").config
+    assert (half.engine.iterations or 0) > 1.5 * (planned_steps(experiment.case("4x", "dsgd_c0").config))
+    assert half.influence == rates
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -61,8 +61,9 @@ class CampaignScreen(_Line):
         self._show(progress.steps_done, progress.steps, _text(progress))
 
     def say(self, progress: Campaign) -> None:
-        """One line, for those who read a log."""
-        self._say(_text(progress))
+        """One line, for those who read a log; on a terminal the bar has said it."""
+        if not self._console.is_terminal:
+            self._say(_text(progress))
 
 
 class StageScreen(_Line):

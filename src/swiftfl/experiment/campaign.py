@@ -72,8 +72,8 @@ def _difference(there: Config, wanted: Config) -> str:
 def _stopping() -> Iterator[Callable[[], bool]]:
     """Ctrl-C and SIGTERM ask for a stop; a second one does not wait for it."""
     asked: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
 
     def ask(number: int, frame: object) -> None:
         asked.append(number)
