@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from swiftfl.engines.board import ABSENT, AT, FINISHED, READY, RUNNING, STOPPED
 from swiftfl.engines.ending import Ending
@@ -56,8 +55,6 @@ class Local(Watched):
         self.folder, self.options = folder, options
         self._saved, self._lives = list(saved) or [None] * n, list(lives) or [0] * n
         self._joining: set[int] = set()
-        self._measured_at, self._steps_then = 0, [0.0] * n
-        self._away: set[int] = set()
         self._closed = False
 
     # --- for whoever runs it -------------------------------------------------------------------
@@ -152,7 +149,8 @@ class Local(Watched):
             self.ending.finish(phases)
         if self.in_rounds and self.options.save_seconds is not None:
             self.ending.save(phases, self.options.save_seconds)
-        self._measure()
+        if self._measured():
+            self._renew()
 
     # --- births and deaths ---------------------------------------------------------------------
 
@@ -254,20 +252,6 @@ class Local(Watched):
     def _life(self, i: int) -> int:
         return max(int(self.board.rows[i, AT["life"]]), self._lives[i])
 
-    def _measure(self) -> None:
-        """Every so many steps, renew with each client's share of the steps as its influence."""
-        network = self.network
-        if network is None or not network.dynamics.measured:
-            return
-        if self.iteration - self._measured_at < network.dynamics.measure_every * self.n:
-            return
-        steps = self.board.column("c")
-        taken = [max(0, round(now - then)) for now, then in zip(steps, self._steps_then, strict=True)]
-        network.measure(taken, self._away)
-        self._away = {i for i in range(self.n) if i not in self.living}
-        self._measured_at, self._steps_then = self.iteration, steps
-        self._renew()
-
     # --- news ----------------------------------------------------------------------------------
 
     def _listen(self) -> None:
@@ -278,7 +262,3 @@ class Local(Watched):
             else:
                 self.warnings.append(message["warning"])
                 self._note("warning", i, text=message["warning"])
-
-    def _note(self, event: str, client: int | None = None, **more: object) -> None:
-        row: dict[str, Any] = {"event": event, "iteration": self.iteration, "time": round(self.now, 3)}
-        self.log.append({**row, **({} if client is None else {"client": client}), **more})

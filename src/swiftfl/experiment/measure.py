@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,18 +57,19 @@ def measure(world: World, clients: int) -> Measurement:
 
 def times_per_epoch(world: World) -> dict[str, float]:
     """How clients spend their time: means over clients, each per epoch of its own."""
-    epochs = np.array([s / b.steps_per_epoch for s, b in _steps(world)])
-    trained = epochs > 0
-
-    def mean(seconds: list[float]) -> float:
-        return float(np.mean(np.array(seconds)[trained] / epochs[trained])) if trained.any() else 0.0
-
+    epochs = [s / b.steps_per_epoch for s, b in _steps(world)]
     times = world.times
     return {
-        "compute_seconds_per_epoch": mean(times.compute),
-        "communication_seconds_per_epoch": mean(times.communication),
-        "waiting_seconds_per_epoch": mean(times.waiting),
+        "compute_seconds_per_epoch": mean_per_epoch(times.compute, epochs),
+        "communication_seconds_per_epoch": mean_per_epoch(times.communication, epochs),
+        "waiting_seconds_per_epoch": mean_per_epoch(times.waiting, epochs),
     }
+
+
+def mean_per_epoch(seconds: Sequence[float], epochs: Sequence[float]) -> float:
+    """The mean over clients of each one's seconds per epoch, of those who have trained at all."""
+    each = [time / trained for time, trained in zip(seconds, epochs, strict=True) if trained > 0]
+    return float(np.mean(each)) if each else 0.0
 
 
 def summarise(world: World, last: Measurement) -> dict[str, Any]:

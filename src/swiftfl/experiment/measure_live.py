@@ -11,7 +11,7 @@ from swiftfl.engines.arrivals import REASONS
 from swiftfl.engines.local import Local
 from swiftfl.engines.mpi import Mpi
 from swiftfl.engines.rates import RateReport, rate_report
-from swiftfl.experiment.measure import Measurement, spread
+from swiftfl.experiment.measure import Measurement, mean_per_epoch, spread
 from swiftfl.vector import consensus, consensus_distance
 
 
@@ -89,10 +89,9 @@ def _epochs(engine: Local | Mpi) -> list[float]:
 
 def per_epoch(engine: Local | Mpi, name: str) -> float:
     """Seconds of the board's column (compute, communication, waiting, cpu): mean over those who are left."""
-    seconds, steps = engine.board.column(name), engine.board.column("steps")
-    batches = engine.setup.batches
-    each = [seconds[i] / steps[i] * batches[i].steps_per_epoch for i in engine.members() if steps[i] > 0]
-    return float(np.mean(each)) if each else 0.0
+    seconds, steps, batches = engine.board.column(name), engine.board.column("steps"), engine.setup.batches
+    there = engine.members()
+    return mean_per_epoch([seconds[i] for i in there], [steps[i] / batches[i].steps_per_epoch for i in there])
 
 
 def _cpu_per_step(engine: Local | Mpi) -> float:
