@@ -2,7 +2,7 @@
 
 Runs each algorithm on quadratics, one after the other; the recorder prints one JSON object per run.
 Mishaps happen to client 1 in mid-run: `kill` and `stop` (for ever), `pause` (stopped for 3 s by a friend
-outside), and `kill0` to client 0, which records.
+outside), and `kill0` to client 0, which records. `deaf` is none: nobody has a bell, as between hosts.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from swiftfl.engines.mpi import Mpi
 from swiftfl.engines.process import Options
 from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import every
+from swiftfl.transports.messages.bells import Bells
 from swiftfl.transports.mpi import world
 from swiftfl.vector import Vector, consensus
 
@@ -56,7 +57,13 @@ class Unlucky(Unhurried):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def no_bell(bells: Bells) -> None:
+    raise OSError("as if on another host")
+
+
 def main(names: Sequence[str], mishap: str, seconds: float) -> None:
+    if mishap == "deaf":
+        Bells._bind = no_bell  # type: ignore[method-assign,assignment]
     ranks = world()
     for name in names:
         method = "ccs" if name == "swift" else "metropolis"

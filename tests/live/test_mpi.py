@@ -1,67 +1,21 @@
-"""Runs under mpiexec with a few ranks: normal, TCP only, no single copies, stopped and killed ranks.
-
-All on this machine, each bounded in time. Where MPI is not installed they are skipped.
-"""
+"""Runs under mpiexec with a few ranks: normal, TCP only, no single copies, stopped and killed ranks."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from mpi_jobs import HERE, needs_mpi, no_job_is_left, under_mpi
 
-from swiftfl.cli.main import run_command
-from swiftfl.errors import UserError
-from swiftfl.transports import launch
 from swiftfl.transports.conformance import KINDS, battery
 
-HERE = Path(__file__).parent
-LIMIT = 240.0
+__all__ = ["no_job_is_left"]
+
 TCP = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")
 NO_SINGLE_COPY = ("--mca", "smsc", "^cma")
 SURVIVE = ("--with-ft", "ulfm")
-
-
-def _missing() -> str | None:
-    try:
-        return "these options are Open MPI's" if launch.is_mpich() else None
-    except (UserError, OSError, subprocess.SubprocessError) as error:
-        return str(error)
-
-
-MISSING = _missing()
-needs_mpi = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
-
-
-def under_mpi(n: int, program: list[str], options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run it to its end; whatever is left of it after the limit is killed, all ranks with it."""
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
-    started = subprocess.Popen(
-        launch.command(n, program, options),
-        env={**launch.environment(), "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, err = started.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        started.send_signal(signal.SIGTERM)  # mpiexec ends its ranks
-        try:
-            out, err = started.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            out, err = started.communicate()
-        pytest.fail(f"not over after {LIMIT:g} s:\n{out}\n{err}")
-    return subprocess.CompletedProcess(program, started.returncode, out, err)
 
 
 def run(names: str, mishap: str = "", options: tuple[str, ...] = (), n: int = 3) -> dict[str, dict[str, Any]]:
@@ -99,6 +53,14 @@ def test_every_algorithm_runs(options: tuple[str, ...]) -> None:
 @needs_mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), TCP], ids=["normal", "tcp"])
+def test_ranks_that_cannot_ring_each_other_look_for_themselves(options: tuple[str, ...]) -> None:
+    for answer in run("swift,dsgd,adpsgd,allreduce", "deaf", options).values():
+        check(answer, lost=[])
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), TCP], ids=["normal", "tcp"])
 def test_a_stopped_rank_blocks_nobody(options: tuple[str, ...]) -> None:
     """It is stopped for ever: the others finish, and give it up when they have."""
     answer = run("swift", "stop", options)["swift"]
@@ -131,67 +93,6 @@ def test_another_rank_records_if_the_first_was_killed() -> None:
     answer = run("swift", "kill0", SURVIVE)["swift"]
     check(answer, lost=[0])
     assert answer["recorder"] == 1
-
-
-# --- the command ---------------------------------------------------------------------------------
-
-
-def swiftfl(n: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return under_mpi(n, ["-m", "swiftfl", *arguments])
-
-
-@needs_mpi
-def test_the_command_records_and_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    done = swiftfl(3, "run", "digits", "--engine", "mpi", "--epochs", "2", "--out", str(out), "--json")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["lost"] == []
-    assert answer["run"] == str(out)
-    assert json.loads((out / "config.json").read_text())["topology"]["clients"] == 3
-    assert {"summary.json", "metrics.jsonl", "models.safetensors"} <= {file.name for file in out.iterdir()}
-    assert run_command(["replay", str(out)]) == 0
-    assert "3 of 3" in capsys.readouterr().out
-
-
-@needs_mpi
-@pytest.mark.slow
-def test_a_mistake_is_told_once(tmp_path: Path) -> None:
-    (tmp_path / "something").write_text("")
-    done = swiftfl(2, "run", "digits", "--topology", "path", "--engine", "mpi", "--out", str(tmp_path))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("swiftfl: ") == 1
-    assert "not an empty folder" in done.stderr
-
-
-@needs_mpi
-def test_without_mpiexec_it_says_how() -> None:
-    command = [sys.executable, "-m", "swiftfl", "run", "digits", "--engine", "mpi"]
-    done = subprocess.run(
-        command, env=launch.environment(), capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("swiftfl: engine mpi needs a rank for each of 16")
-    assert "mpiexec -n 16" in done.stderr
-
-
-def test_without_mpi4py_it_says_how(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from swiftfl.transports import mpi
-
-    mpi._mpi.cache_clear()
-    mpi.world.cache_clear()
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    assert run_command(["run", "digits", "--engine", "mpi"]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1
-    assert "pip install 'swiftfl[mpi]'" in said[0]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="swiftfl\\[mpi\\]"):
-        launch.mpiexec()
 
 
 @needs_mpi

@@ -71,7 +71,7 @@ def run_command(arguments: list[str]) -> int:
     except UserError as error:
         return _fail(str(error))
     except (KeyboardInterrupt, Interrupted) as stop:
-        print(f"swiftfl: {str(stop) or 'stopped'}", file=sys.stderr)
+        _tell(str(stop) or "stopped", first_rank_only=True)
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has gone: nothing to say, nobody to say it to
@@ -87,7 +87,14 @@ def run_command(arguments: list[str]) -> int:
 
 
 def _fail(message: str) -> int:
-    if rank_here():
-        time.sleep(_FIRST_RANK_TELLS)  # and then its launcher ends us; a mistake of ours alone we tell
-    print("swiftfl: " + " ".join(message.split()), file=sys.stderr)
+    _tell(" ".join(message.split()))
     return 2
+
+
+def _tell(message: str, first_rank_only: bool = False) -> None:
+    """One line; of many ranks the first one tells it, and then its launcher ends the others."""
+    if rank_here():
+        time.sleep(_FIRST_RANK_TELLS)
+        if first_rank_only:
+            return
+    print(f"swiftfl: {message}", file=sys.stderr, flush=True)

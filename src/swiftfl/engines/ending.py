@@ -40,12 +40,12 @@ class Ending:
         """End the run here, as if everybody had done its steps."""
         self._approach(phases, time.perf_counter(), self.board.finish_at)
 
-    def save(self, phases: dict[int, int], every: float) -> None:
-        """From time to time, name a round before which everybody saves its state."""
+    def save(self, phases: dict[int, int], every: float, at: int = 0) -> None:
+        """From time to time, name a round before which everybody saves its state: not before round `at`."""
         now = time.perf_counter()
         if now - self._saved_at >= every:
             self._saved_at = now
-            self.board.save_at(int(self._furthest(phases)) + 3)
+            self.board.save_at(max(at, int(self._furthest(phases)) + 3))
 
     def _approach(self, phases: dict[int, int], now: float, set_round: object) -> None:
         assert callable(set_round)

@@ -153,7 +153,7 @@ class Mpi(Supervised):
         for k, parcel in self._finals.items():
             self.board.rows[k] = parcel.vector[: len(COLUMNS)]
         self.ended_at = time.perf_counter()
-        self.over = True
+        self._over.set()
 
     def _final(self, x: Vector) -> Parcel:
         """A row of the board, and the model behind it."""

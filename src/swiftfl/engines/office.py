@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.engines.board import COLUMNS, HOLDING, RUNNING, Board
+from swiftfl.engines.board import AT, COLUMNS, HOLDING, RUNNING, Board
 from swiftfl.engines.live import Order, Tally
 from swiftfl.engines.network import Network
 from swiftfl.engines.world import Terms
@@ -37,11 +37,11 @@ Table = npt.NDArray[np.float64]
 class Office:
     """One rank's desk. Its thread sends and hears, and calls `supervise` on the first rank."""
 
-    def __init__(self, transport: MessageTransport, network: Network | None) -> None:
+    def __init__(self, transport: MessageTransport, network: Network | None, board: Board) -> None:
         self.transport, self.network = transport, network
         self.me, self.n = transport.i, transport.n
-        self.board = Board(self.n)
-        self.asked = False  # to stop, by a signal
+        self.board = board
+        self._asked = threading.Event()  # to stop, by a signal
         self.hushed = False  # nothing more to report
         self.last_heard = dict.fromkeys(range(self.n), time.monotonic())
         self.terms: list[Terms] = []
@@ -61,11 +61,20 @@ class Office:
             self._order = Inlet(transport.pump, ORDER, FIRST, self._out)
         self._heard = dict.fromkeys(others, 0)
         self._sent: Table = np.zeros(0)
+        self._phase = -1.0  # as it was last told
         self._version = 0
         self._thread = threading.Thread(target=self._work, name="swiftfl-office", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def ask(self) -> None:
+        """Stop where the run can go on later; may be called by a signal."""
+        self._asked.set()
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
 
     def close(self) -> None:
         self._closing = True
@@ -76,7 +85,8 @@ class Office:
         try:
             while not self._closing:
                 self.tick()
-                time.sleep(TICK)
+                if self._asked.wait(TICK):
+                    time.sleep(_LOOK_EVERY)  # there may be little time left
         except BaseException as error:
             self.failure = error
 
@@ -84,7 +94,9 @@ class Office:
         if self.me != FIRST:
             if not self.hushed:
                 self._version += 1
-                self._status.put(self.board.rows[self.me], self._version)
+                row = self.board.rows[self.me]
+                phase, self._phase = self._phase, row[AT["phase"]]
+                self._status.put(row, self._version, quiet=phase == self._phase and not self.asked)
             self._order.read(self._obey)
             return
         self._hear()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from swiftfl.engines.board import COLUMNS, FINISHED, READY, STOPPED
 from swiftfl.engines.ending import Ending
+from swiftfl.engines.observed import Observed
 from swiftfl.engines.office import FIRST, Office
 from swiftfl.engines.process import Options
 from swiftfl.engines.saves import Saved
@@ -26,7 +26,7 @@ from swiftfl.vector import Vector
 _NOTICE_ROUNDS, _NOTICE_SECONDS = 3, 1.0  # how far ahead the round lies at which new weights hold
 
 
-class Supervised:
+class Supervised(Observed):
     """The state of a run on every rank; it is complete only where it is supervised, and at its end."""
 
     def __init__(
@@ -38,28 +38,16 @@ class Supervised:
         saved: Sequence[Saved | None] = (),
         lives: Sequence[int] = (),
     ) -> None:
-        self.setup, self.world, self.folder, self.options = setup, world, folder, options
-        self.n, self.me = setup.n, world.rank
-        self.in_rounds: bool = getattr(setup.algorithm, "in_rounds", True)
-        self.network = None if setup.network is None else setup.network()
-        self.x0 = setup.workload.initial(setup.seed)
-        self.born = self.began = self.ended_at = time.perf_counter()
+        super().__init__(setup)
+        self.world, self.folder, self.options = world, folder, options
+        self.me = world.rank
         self.transport = world.connect([tuple(w.of) for w in setup.weights], self.x0)
-        self.office = Office(self.transport, self.network)
-        self.board = self.office.board
+        self.office = Office(self.transport, self.network, self.board)
         self.ending = Ending(self.board, self.in_rounds, options.patience)
         self.office.supervise = self._supervise
-        self.restarts = [0] * self.n
-        self.lost: list[int] = []
         self.silent: list[int] = []
-        self.log: list[dict[str, Any]] = []
-        self.warnings: list[str] = []
-        self.over = False
         self._saved, self._lives = list(saved) or [None] * self.n, list(lives) or [0] * self.n
         self._finals: dict[int, Parcel] = {}
-        self._losses = (0.0, 0.0)
-        self._measured_at, self._steps_then = 0, [0.0] * self.n
-        self._away: set[int] = set()
 
     # --- the supervisor, on the first rank -------------------------------------------------------
 
@@ -88,8 +76,9 @@ class Supervised:
         if self.setup.iterations is not None and self.iteration >= self.setup.iterations:
             self.ending.finish(phases)
         if self.in_rounds and self.options.save_seconds is not None:
-            self.ending.save(phases, self.options.save_seconds)
-        self._measure()
+            self.ending.save(phases, self.options.save_seconds, self._next_round())
+        if self._measured():
+            self.office.renew(self._next_round())
 
     def _give_up_the_silent(self, phases: dict[int, int]) -> None:
         """When everybody else is done, a rank that has said nothing for a while is not waited for."""
@@ -111,8 +100,7 @@ class Supervised:
     def _note_loss(self, i: int, reason: str) -> None:
         if i not in self.lost:
             self.lost.append(i)
-            at = {"iteration": self.iteration, "time": round(self.now, 3)}
-            self.log.append({"event": "lost", **at, "client": i, "reason": reason})
+            self._note("lost", i, reason=reason)
 
     def _next_round(self) -> int:
         """A round that nobody will have begun before it has been told of it."""
@@ -121,55 +109,17 @@ class Supervised:
         steps = max((self.board.rows[i, 0] for i in self._living()), default=0.0)
         return int(steps + max(_NOTICE_ROUNDS, _NOTICE_SECONDS * steps / max(self.now, 0.1)))
 
-    def _measure(self) -> None:
-        """Every so many steps, renew with each client's share of the steps as its influence."""
-        network = self.network
-        if network is None or not network.dynamics.measured:
-            return
-        if self.iteration - self._measured_at < network.dynamics.measure_every * self.n:
-            return
-        steps = self.board.column("c")
-        taken = [max(0, round(now - then)) for now, then in zip(steps, self._steps_then, strict=True)]
-        network.measure(taken, self._away)
-        self._measured_at, self._steps_then = self.iteration, steps
-        self.office.renew(self._next_round())
-
     # --- what can be seen of it, on the recorder -------------------------------------------------
 
     @property
     def stopped(self) -> bool:
         return self.board.phase(self.me) == STOPPED
 
-    @property
-    def iteration(self) -> int:
-        return int(sum(max(0.0, c - 1) for c in self.board.column("c")))
-
-    @property
-    def now(self) -> float:
-        return (self.ended_at if self.over else time.perf_counter()) - self.began
-
-    @property
-    def start_seconds(self) -> float:
-        return self.began - self.born
-
-    def members(self) -> list[int]:
-        return [i for i in range(self.n) if i not in self.lost]
-
     def models(self) -> list[Vector]:
         """Everybody's last model; x0 for the lost."""
         skip = len(COLUMNS)
         found = {k: parcel.vector[skip:].astype(self.x0.dtype) for k, parcel in self._finals.items()}
         return [found.get(i, self.x0) for i in range(self.n)]
-
-    def train_loss(self) -> float | None:
-        """The mean loss of the batches since the last call."""
-        before = self._losses
-        self._losses = sum(self.board.column("loss_sum")), sum(self.board.column("loss_count"))
-        count = self._losses[1] - before[1]
-        return (self._losses[0] - before[0]) / count if count > 0 else None
-
-    def given_influence(self) -> list[float]:
-        return list(self.setup.influence) if self.network is None else self.network.influence.tolist()
 
     @property
     def terms(self) -> list[Terms]:

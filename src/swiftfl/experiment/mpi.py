@@ -27,6 +27,8 @@ from swiftfl.record import RunFolder
 from swiftfl.transports.mpi import World, world
 from swiftfl.vector import consensus
 
+_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
 
 def run_mpi(config: Config, out: Path | None, progress: Progress) -> Result:
     """This rank's part in a run; only the recorder's result has a summary."""
@@ -107,6 +109,8 @@ class _Rank:
 
     def run(self) -> Result:
         engine = self.engine
+        if engine.me == 0 and self.out is not None:  # now, for a launcher that was stopped lets nobody speak
+            print(f"swiftfl: if this is stopped: {self._again()}", file=sys.stderr, flush=True)
         with _signals(self._ask), self._shown():
             engine.live()
         if engine.stopped:
@@ -119,7 +123,7 @@ class _Rank:
         return f"mpiexec -n {self.engine.n} swiftfl resume {self.out}"
 
     def _ask(self) -> None:
-        self.engine.office.asked = True
+        self.engine.office.ask()
 
     def _record(self) -> Result:
         engine, last = self.engine, measure_live(self.engine, self.config.evaluation.clients)
@@ -187,11 +191,12 @@ def _leave(engine: Mpi) -> None:
 
 @contextlib.contextmanager
 def _signals(ask: Callable[[], None]) -> Iterator[None]:
-    """mpiexec passes Ctrl-C on as SIGTERM: stop before the next step and save."""
+    """Stop before the next step and save. Open MPI passes Ctrl-C on as SIGTERM, with a quarter of a second to
+    live; SIGUSR1 it passes on as it is, and waits."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _STOP}
     for number in before:
         signal.signal(number, lambda number, frame: ask())
     try:

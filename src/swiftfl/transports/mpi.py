@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from swiftfl.errors import UserError
+from swiftfl.transports.messages.bells import NAME_BYTES, Bells
 from swiftfl.transports.messages.ends import MessageTransport
 from swiftfl.transports.messages.wire import GARBLED, LOST, Bytes, Transfer
 from swiftfl.vector import Vector
@@ -55,6 +56,16 @@ class Wire:
         self._comm.Set_errhandler(mpi.ERRORS_RETURN)
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._statuses: list[MPI.Status] = []
+        self.bells = self._exchange_bells()
+
+    def _exchange_bells(self) -> Bells:
+        """All ranks come to this together."""
+        bells = Bells(self.rank)
+        own = np.frombuffer(bells.name.ljust(NAME_BYTES, b"\0"), np.uint8)
+        names = np.zeros((self.size, NAME_BYTES), np.uint8)
+        self._comm.Allgather(own, names)
+        bells.meet([row.tobytes().rstrip(b"\0") for row in names])
+        return bells
 
     def send(self, data: Bytes, to: int, tag: int) -> Transfer:
         transfer: Transfer = self._comm.Issend([data, self._mpi.BYTE], to, tag)
@@ -70,6 +81,7 @@ class Wire:
             self._statuses.append(self._mpi.Status())
         statuses = self._statuses[: len(requests)]
         try:
+            requests[0].Get_status()  # moves everything: Open MPI's Testsome tells first and moves then
             over = self._mpi.Request.Testsome(requests, statuses)
         except self._mpi.Exception as error:
             if error.Get_error_class() != self._mpi.ERR_IN_STATUS:

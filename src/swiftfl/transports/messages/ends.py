@@ -91,10 +91,11 @@ class MessageTransport:
 
     def mark_gone(self, i: int) -> None:
         self.pump.gone.add(i)
-        self.pump.ring()
+        self.pump.bells.wake()
 
     def stop(self) -> None:
         self.pump.stopped = True
+        self.pump.bells.wake()
 
     # --- waiting ---
 

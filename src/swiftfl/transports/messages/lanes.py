@@ -33,13 +33,17 @@ class Outlet:
         self._pins: list[int] = []
         self._newest = -1
         self._serial = 0
+        self._quiet = False
         self._sent = dict.fromkeys(self._to, 0)
         self._under_way: set[int] = set()
         self._lock = threading.Lock()  # held for moments only, never during a copy or a call of MPI
         pump.begin.append(self._begin)
 
-    def put(self, x: Vector, version: int = 0) -> None:
-        """One copy; the thread does the rest."""
+    def put(self, x: Vector, version: int = 0, quiet: bool = False) -> None:
+        """One copy, and a small message is sent from here; the thread does the rest.
+
+        What is quiet leaves and arrives when somebody looks anyway.
+        """
         if not self._to:
             return
         with self._lock:
@@ -48,7 +52,9 @@ class Outlet:
         with self._lock:
             self._newest = slot
             self._serial += 1
-        self._pump.ring()
+            self._quiet = quiet
+        if not quiet:
+            self._pump.stir(self._waits)
 
     def _free(self) -> int:
         for slot, pins in enumerate(self._pins):
@@ -63,7 +69,7 @@ class Outlet:
             return
         gone = self._pump.gone
         with self._lock:
-            serial, slot = self._serial, self._newest
+            serial, slot, quiet = self._serial, self._newest, self._quiet
             ready = [k for k in self._to if self._sent[k] < serial and k not in self._under_way]
             ready = [k for k in ready if k not in gone] if gone else ready
             for k in ready:
@@ -71,7 +77,10 @@ class Outlet:
                 self._under_way.add(k)
             self._pins[slot] += len(ready)
         for k in ready:
-            self._pump.send(self._slots[slot].data, k, self._tag, self._left(slot, k))
+            self._pump.send(self._slots[slot].data, k, self._tag, self._left(slot, k), quiet)
+
+    def _waits(self) -> bool:
+        return any(sent < self._serial and k not in self._pump.gone for k, sent in self._sent.items())
 
     def _left(self, slot: int, k: int) -> Callable[[int], None]:
         def left(count: int) -> None:

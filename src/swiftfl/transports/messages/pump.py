@@ -1,8 +1,14 @@
-"""Whoever keeps the messages moving: a thread, and everybody who waits.
+"""Whoever keeps the messages moving: a thread, the client itself whenever it has to do with others.
 
-MPI moves large messages only while somebody calls it. The thread does, often while there is something
-to move and seldom when there is not: a neighbour that is stopped must not keep it busy. A call that has
-to wait moves the messages itself meanwhile, which is faster than being woken by the thread.
+MPI moves messages only while somebody calls it, and tells nobody that one has come. So clients ring each
+other's bells (`messages.bells`), and sleep in between. Whoever is woken looks after all transfers:
+
+- the client itself, where it publishes (small models) or waits: nothing is faster than that;
+- else the thread: when it is rung, and now and then without, for bells are only hints.
+
+Messages that cannot be copied in one go (over TCP, or where the kernel does not allow it) travel in pieces,
+and each needs somebody to look at both ends: then, and for those who cannot be rung, looks follow each other
+quickly at first, and ever more slowly if nothing happens: a neighbour that is stopped must keep nobody busy.
 """
 
 from __future__ import annotations
@@ -13,13 +19,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from swiftfl.transports.base import Stopped
-from swiftfl.transports.messages.wire import LOST, Bytes, Transfer, Wire
+from swiftfl.transports.messages.bells import CAME, HALLO, LOOK
+from swiftfl.transports.messages.pieces import Pieces
+from swiftfl.transports.messages.wire import LOST, SMALL_TALK, Bytes, Transfer, Wire
 
+CALM = 0.05
+"""Seconds between two looks of the thread where everybody can be rung."""
 SHORT, LONG, LONGEST = 0.0002, 0.001, 0.005
-"""Seconds between two looks: just after something was sent, and later; the slower a client steps, the
-longer (to a tenth of a step), for every look costs 50 microseconds of a processor."""
-_LARGE = 1 << 20  # bytes; what is larger moves in pieces, and a piece moves only when somebody looks
-_WAITING = 0.0005
+"""Otherwise: just after something was sent, and later; the slower a client steps, the longer (to a tenth of
+a step), for every look costs up to 80 microseconds of a processor."""
+_LARGE = 1 << 20  # bytes; with more, a client leaves the copying to its thread
+_WAITING, _WAITING_RUNG = (0.00005, 0.0005), (0.0005, 0.005)  # first and longest sleep of one who waits
 
 Done = Callable[[int], None]
 
@@ -28,7 +38,7 @@ class Pump:
     """All transfers of one client. `done(bytes)` is called once for each, by whoever moves them."""
 
     def __init__(self, wire: Wire) -> None:
-        self.wire = wire
+        self.wire, self.bells = wire, wire.bells
         self.gone: set[int] = set()
         self.stopped = False
         self.waited = 0.0
@@ -37,11 +47,13 @@ class Pump:
         self._moving = threading.RLock()
         self._transfers: list[Transfer] = []
         self._about: list[tuple[Done, int | None]] = []  # of each: whom to tell, and to whom it is sent
-        self._bell = threading.Event()
-        self._rung, self._long, self._longest = time.monotonic(), LONGEST, LONGEST
-        self._sent = False
+        self._largest = 0
+        self._pieces = Pieces()
+        self._put_at, self._long = time.monotonic(), LONGEST
+        self._sent = False  # to somebody who cannot be rung
         self._closing = False
-        self._waiting = False  # the client waits, and moves everything meanwhile
+        self._free = threading.Event()  # the client does not wait, so the thread has to look
+        self._free.set()
         self._thread = threading.Thread(target=self._run, name="swiftfl-messages", daemon=True)
 
     def start(self) -> None:
@@ -53,23 +65,32 @@ class Pump:
     def moving(self) -> AbstractContextManager[object]:
         return self._moving
 
-    def send(self, data: Bytes, to: int, tag: int, done: Done) -> None:
+    def send(self, data: Bytes, to: int, tag: int, done: Done, quiet: bool = False) -> None:
+        """Start to send it, and ring, unless it may wait until the other looks by itself."""
         self._add(self.wire.send(data, to, tag), self._told(to, done), to)
-        self._sent = True
-        if data.size > _LARGE:
-            self._longest = self._long = LONG
+        self._largest = max(self._largest, data.size)
+        if quiet:
+            return
+        if self.bells.reaches(to):
+            self.bells.ring(to, HALLO if tag in SMALL_TALK else CAME)
+        else:
+            self._sent = True
 
     def receive(self, data: Bytes, source: int, tag: int, done: Done) -> None:
-        self._add(self.wire.receive(data, source, tag), self._told(source, done), None)
+        rung = tag not in SMALL_TALK
+        self._add(self.wire.receive(data, source, tag), self._told(source, done, rung), None)
 
     def _add(self, transfer: Transfer, done: Done, to: int | None) -> None:
         self._transfers.append(transfer)
         self._about.append((done, to))
 
-    def _told(self, other: int, done: Done) -> Done:
+    def _told(self, other: int, done: Done, rung: bool = False) -> Done:
         def tell(count: int) -> None:
+            self._pieces.over(other)
             if count == LOST:
                 self.gone.add(other)
+            elif rung:
+                self._pieces.arrived(other)
             done(count)
 
         return tell
@@ -77,15 +98,17 @@ class Pump:
     def turn(self) -> bool:
         """Start what can start, move everything on; whether anything arrived or left."""
         with self._moving:
-            for begin in self.begin:
-                begin()
+            self._start()
             over = self._take()
             for done, count in over:
                 done(count)
             if over:
-                for begin in self.begin:
-                    begin()
+                self._start()
             return bool(over)
+
+    def _start(self) -> None:
+        for begin in self.begin:
+            begin()
 
     def _take(self) -> list[tuple[Done, int]]:
         """Those that are over leave the list."""
@@ -98,49 +121,92 @@ class Pump:
         self._about = [self._about[position] for position in left]
         return told
 
+    def _look(self, rung: bool) -> bool:
+        """A turn, after listening to who has rung; whether anything happened."""
+        rings = self.bells.heard() if rung else []
+        for k, what in rings:
+            if what == CAME:
+                self._pieces.announced(k)
+        moved = self.turn()
+        for k, what in rings:
+            if what == CAME and self._pieces.missing(k):
+                self.bells.ring(k, LOOK)
+            elif what == LOOK and any(to == k for _, to in list(self._about)):
+                self._pieces.note(k)
+        return moved or bool(rings)
+
+    def better_early(self, k: int) -> bool:
+        """Whether k should begin to take a model at once, though it does not wait for it yet."""
+        return self._largest > _LARGE or self._pieces.usual(k) or not self.bells.reaches(k)
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether looking soon again may bring something on."""
+        return self._pieces.under_way or not self.bells.complete
+
     # --- who moves them --------------------------------------------------------------------------
 
-    def ring(self) -> None:
-        """There is something to send: do not sleep on."""
+    def stir(self, waits: Callable[[], bool]) -> None:
+        """There is something new to send; `waits` if it still does after an attempt to start it."""
         now = time.monotonic()
-        self._long = min(max(LONG, 0.1 * (now - self._rung)), self._longest)
-        self._rung = now
-        self._bell.set()
+        self._long = min(max(LONG, 0.1 * (now - self._put_at)), LONGEST)
+        self._put_at = now
+        if self._largest > _LARGE or not self._moving.acquire(blocking=False):
+            self.bells.wake()
+            return
+        try:
+            self._start()
+            if waits():
+                self.turn()
+        finally:
+            self._moving.release()
 
     def _run(self) -> None:
-        pause = SHORT
+        pause, rung = SHORT, True
         try:
             while not self._closing:
-                if not self._waiting:
-                    self.turn()
-                pause = SHORT if self._sent else min(2 * pause, self._long)
+                self._free.wait()
+                news = self._look(rung) or self._sent
                 self._sent = False
-                if self._bell.wait(pause):
-                    self._bell.clear()
-                    pause = SHORT
+                pause = self._pause(pause, news)
+                rung = self.bells.doze(pause)
         except BaseException as error:  # told to the client at its next call
             self.failure = error
+
+    def _pause(self, last: float, news: bool) -> float:
+        """How long the thread may sleep after a look if nobody rings."""
+        if not self._hurried:
+            return CALM
+        if news:
+            return SHORT
+        return min(2 * last, LONG if self._largest > _LARGE else self._long)
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Until it is so; raises Stopped when the run is stopped meanwhile."""
         if ready():
             return
         began = time.perf_counter()
-        pause = 2e-5
-        self._waiting = True
+        self._free.clear()
+        self.bells.cover()
         try:
-            while not ready():
-                self.check()
-                if self.stopped:
-                    raise Stopped
-                if self.turn():
-                    pause = 2e-5
-                else:
-                    time.sleep(pause)
-                    pause = min(2 * pause, _WAITING)
+            self._wait(ready)
         finally:
-            self._waiting = False
+            self.bells.uncover()
+            self._free.set()
             self.waited += time.perf_counter() - began
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        pause, rung = 0.0, True
+        while True:
+            self.check()
+            if self.stopped:
+                raise Stopped
+            news = self._look(rung)
+            if ready():
+                return
+            first, longest = _WAITING if self._hurried else _WAITING_RUNG
+            pause = first if news else min(max(first, 2 * pause), longest)
+            rung = self.bells.sleep(pause)
 
     def check(self) -> None:
         """Raise what ended the thread, if anything did."""
@@ -162,7 +228,8 @@ class Pump:
     def close(self) -> bool:
         """End the thread and the receives; whether nothing was left to be sent."""
         self._closing = True
-        self._bell.set()
+        self._free.set()
+        self.bells.wake()
         if self._thread.is_alive():
             self._thread.join()
         with self._moving:
@@ -172,6 +239,7 @@ class Pump:
             end = time.monotonic() + 1.0
             while any(to is None for _, to in self._about) and time.monotonic() < end:
                 self._take()
+            self.bells.close()
             return not self._sends()
 
     def _sends(self) -> int:

@@ -2,6 +2,10 @@
 
 A client has two offers, in turn; it waits only for those who have not taken the one that it replaces.
 A receiver has two buffers per neighbour, so that the next round arrives while this one is used.
+
+Nobody is woken by a model that it does not wait for yet: a neighbour that is still computing looks by itself
+when it comes to the round. Who has offered its own model does wait, and then its bell is rung. (Large
+models, and those that travel in pieces, are better taken early, by the thread.)
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from swiftfl.transports.base import Finished, Lost
+from swiftfl.transports.messages.bells import CAME
 from swiftfl.transports.messages.parcel import Parcel
 from swiftfl.transports.messages.pump import Pump
 from swiftfl.transports.messages.wire import LOST, OFFER
@@ -19,10 +24,11 @@ T = TypeVar("T")
 
 
 class Edge:
-    """What arrives from one neighbour, in order; receiving starts with the first `collect`."""
+    """What arrives from one neighbour, in order; receiving starts with the first round."""
 
     def __init__(self, pump: Pump, source: int, like: Vector) -> None:
         self.pump, self.source = pump, source
+        self.unheard = False  # our last offer was sent without ringing, and has not been taken
         self.ready: list[Parcel] = []
         self.refused = 0
         with pump.moving:
@@ -36,6 +42,9 @@ class Edge:
     def _arrived(self, parcel: Parcel, count: int) -> None:
         if parcel.is_whole(count):
             self.ready.append(parcel)
+            if self.unheard:  # so now it waits, and may sleep
+                self.unheard = False
+                self.pump.bells.ring(self.source, CAME)
         elif count != LOST:
             self.refused += 1
             self._receive(parcel)
@@ -73,16 +82,26 @@ class Rounds:
                 self.offered[k] = round
                 if k not in self._pump.gone:
                     self._pins[slot] += 1
-                    self._pump.send(parcel.data, k, OFFER, lambda count: self._left(slot))
-        self._pump.ring()
+                    edge = self._edge(k)
+                    edge.unheard = not edge.ready and not self._pump.better_early(k)
+                    done = self._left(slot, edge)
+                    self._pump.send(parcel.data, k, OFFER, done, quiet=edge.unheard)
 
-    def _left(self, slot: int) -> None:
-        self._pins[slot] -= 1
+    def _left(self, slot: int, edge: Edge) -> Callable[[int], None]:
+        def left(count: int) -> None:
+            self._pins[slot] -= 1
+            edge.unheard = False
 
-    def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
+        return left
+
+    def _edge(self, neighbour: int) -> Edge:
         edge = self._edges.get(neighbour)
         if edge is None:
             edge = self._edges[neighbour] = Edge(self._pump, neighbour, self._like)
+        return edge
+
+    def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
+        edge = self._edge(neighbour)
         self._pump.wait(lambda: self._settled(edge, round))
         if edge.ready and edge.ready[0].round == round:
             try:

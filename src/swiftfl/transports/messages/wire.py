@@ -11,6 +11,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from swiftfl.transports.messages.bells import Bells
+
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 LOST = -1
@@ -20,6 +22,8 @@ GARBLED = -2
 
 MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL = range(1, 11)
 """Tags: which lane a message belongs to."""
+SMALL_TALK = frozenset((STATUS, ORDER))
+"""Lanes whose messages are not expected as soon as their bell is rung."""
 
 
 class Transfer(Protocol):
@@ -36,6 +40,9 @@ class Wire(Protocol):
 
     @property
     def size(self) -> int: ...
+
+    @property
+    def bells(self) -> Bells: ...
 
     def send(self, data: Bytes, to: int, tag: int) -> Transfer:
         """Start to send; it completes when the receiver has taken it, so that nothing ever piles up."""

@@ -1,0 +1,92 @@
+"""Jobs under mpiexec for tests: on this machine, bounded in time; skipped where MPI is not installed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from swiftfl.errors import UserError
+from swiftfl.transports import launch
+
+HERE = Path(__file__).parent
+LIMIT = 240.0
+
+
+def _missing() -> str | None:
+    try:
+        return "these options are Open MPI's" if launch.is_mpich() else None
+    except (UserError, OSError, subprocess.SubprocessError) as error:
+        return str(error)
+
+
+MISSING = _missing()
+needs_mpi = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+Job = subprocess.Popen[str]
+_started: list[Job] = []
+
+
+def start(n: int, program: list[str], options: tuple[str, ...] = ()) -> Job:
+    job = subprocess.Popen(
+        launch.command(n, program, options),
+        env={**launch.environment(), "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    _started.append(job)
+    return job
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left() -> Iterator[None]:
+    """Also where a test fails in the middle of one."""
+    yield
+    while _started:
+        job = _started.pop()
+        if job.poll() is None:
+            job.send_signal(signal.SIGTERM)
+            job.communicate(timeout=LIMIT)
+
+
+def end(job: Job) -> subprocess.CompletedProcess[str]:
+    """What it said; whatever is left of it after the limit is killed, all ranks with it."""
+    try:
+        out, err = job.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        job.send_signal(signal.SIGTERM)  # mpiexec ends its ranks
+        try:
+            out, err = job.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            out, err = job.communicate()
+        pytest.fail(f"not over after {LIMIT:g} s:\n{out}\n{err}")
+    return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+
+
+def under_mpi(n: int, program: list[str], options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return end(start(n, program, options))
+
+
+def swiftfl(n: int, *arguments: str) -> Job:
+    return start(n, ["-m", "swiftfl", *arguments])
+
+
+def pid_of(rank: int, folder: Path) -> int:
+    """The process of this rank in the job that records in this folder."""
+    for process in Path("/proc").iterdir():
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\0")
+            environment = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(folder).encode() in command and f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment:
+            return int(process.name)
+    raise LookupError(f"no rank {rank} works for {folder}")

@@ -1,0 +1,139 @@
+"""`mpiexec -n N swiftfl run ... --engine mpi`: what is recorded, told, stopped and gone on with."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from live_worlds import until
+from mpi_jobs import LIMIT, Job, end, needs_mpi, no_job_is_left, pid_of, swiftfl
+
+from swiftfl.cli.main import run_command
+from swiftfl.errors import UserError
+from swiftfl.recipes import recipe
+from swiftfl.transports import launch
+
+__all__ = ["no_job_is_left"]
+
+
+@needs_mpi
+def test_the_command_records_and_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    done = end(swiftfl(3, "run", "digits", "--engine", "mpi", "--epochs", "2", "--out", str(out), "--json"))
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["lost"] == []
+    assert answer["run"] == str(out)
+    assert json.loads((out / "config.json").read_text())["topology"]["clients"] == 3
+    assert {"summary.json", "metrics.jsonl", "models.safetensors"} <= {file.name for file in out.iterdir()}
+    assert run_command(["replay", str(out)]) == 0
+    assert "3 of 3" in capsys.readouterr().out
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_a_mistake_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "something").write_text("")
+    done = end(swiftfl(2, "run", "digits", "--topology", "path", "--engine", "mpi", "--out", str(tmp_path)))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("swiftfl: ") == 1
+    assert "not an empty folder" in done.stderr
+
+
+@needs_mpi
+def test_without_mpiexec_it_says_how() -> None:
+    command = [sys.executable, "-m", "swiftfl", "run", "digits", "--engine", "mpi"]
+    done = subprocess.run(
+        command, env=launch.environment(), capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("swiftfl: engine mpi needs a rank for each of 16")
+    assert "mpiexec -n 16" in done.stderr
+
+
+def test_without_mpi4py_it_says_how(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from swiftfl.transports import mpi
+
+    mpi._mpi.cache_clear()
+    mpi.world.cache_clear()
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert run_command(["run", "digits", "--engine", "mpi"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert "pip install 'swiftfl[mpi]'" in said[0]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="swiftfl\\[mpi\\]"):
+        launch.mpiexec()
+
+
+# --- stopped ranks and stopped runs --------------------------------------------------------------
+
+
+def unhurried(folder: Path, algorithm: str, epochs: int) -> Path:
+    """A configuration whose gradients take a moment, so that there is time to do something to the run."""
+    changes = {"algorithm.name": algorithm, "engine.name": "mpi", "engine.epochs": epochs}
+    config = recipe("digits").with_changes({**changes, "engine.live.gradient_seconds": 0.02})
+    file = folder / "config.json"
+    file.write_text(config.model_dump_json())
+    return file
+
+
+def records(out: Path) -> list[int]:
+    """How much each client has written down so far: a line per step."""
+    return [file.stat().st_size for file in sorted((out / "clients").glob("client-*.jsonl"))]
+
+
+def under_way(job: Job, out: Path, n: int) -> None:
+
+    def ready() -> bool:
+        return len(records(out)) == n and min(records(out)) > 500
+
+    until(lambda: job.poll() is not None or ready(), "steps", LIMIT)
+    assert job.poll() is None, job.communicate()
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_others_go_on_while_a_rank_is_stopped(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    job = swiftfl(4, "run", str(unhurried(tmp_path, "swift", 20)), "--out", str(out), "--json")
+    under_way(job, out, 4)
+    stopped = pid_of(2, out)
+    os.kill(stopped, signal.SIGSTOP)
+    time.sleep(0.5)
+    before = records(out)
+    time.sleep(3.0)
+    grown = [now - then for now, then in zip(records(out), before, strict=True)]
+    os.kill(stopped, signal.SIGCONT)
+    assert grown[2] == 0
+    assert min(grown[i] for i in (0, 1, 3)) > 500, "somebody waited for the one that was stopped"
+    done = end(job)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["lost"] == []
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "ctrl_c"])
+def test_a_job_that_is_stopped_says_how_to_go_on(tmp_path: Path, number: int, algorithm: str) -> None:
+    out = tmp_path / "run"
+    job = swiftfl(3, "run", str(unhurried(tmp_path, algorithm, 2000)), "--out", str(out))
+    under_way(job, out, 3)
+    job.send_signal(number)
+    done = end(job)
+    assert f"swiftfl: stopped; to go on: mpiexec -n 3 swiftfl resume {out}" in done.stderr
+    assert done.returncode != 0
+    assert len(list((out / "clients").glob("client-*.safetensors"))) >= 3
