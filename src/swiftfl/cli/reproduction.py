@@ -52,10 +52,17 @@ class Task:
                 for name in names
             ]
         except KeyboardInterrupt:
-            self._report()
+            self._report_what_there_is()
             raise Interrupted(f"stopped; to go on: {self.command}") from None
+        except UserError:
+            self._report_what_there_is()
+            raise
         self._report()
         return all(succeeded)
+
+    def _report_what_there_is(self) -> None:
+        with contextlib.suppress(UserError):  # nothing yet; why the command ends is the better thing to say
+            self._report()
 
     def _plan(self, name: str) -> Experiment:
         if self.hardware == "paper":

@@ -102,7 +102,8 @@ def run(
         Path | None, typer.Option(help="Read the topology from a file instead.", rich_help_panel=_NETWORK)
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="ccs, ccs_by_rate, metropolis, fastest or uniform.", rich_help_panel=_NETWORK)
+        str | None,
+        typer.Option(help="ccs, ccs_by_rate, metropolis, fastest or uniform.", rich_help_panel=_NETWORK),
     ] = None,
     influence: Annotated[
         str | None, typer.Option(help="uniform, data, measured, or 0.1,0.2,...", rich_help_panel=_NETWORK)

@@ -31,7 +31,8 @@ def sensitivity_pictures(recorded: Recorded) -> list[Picture]:
 
 
 def _sensitivity(recorded: Recorded, constant: str, moved: dict[str, Any], quantity: str) -> Figure:
-    figure, axes = panel(constant, _QUANTITIES[quantity])
+    unit = "" if constant == "spread" else " (s)"
+    figure, axes = panel(f"{constant}{unit}", _QUANTITIES[quantity])
     for method, label in recorded.methods.items():
         if method in moved:
             axes.plot(moved["values"], moved[method][quantity], label=label, **look(method))

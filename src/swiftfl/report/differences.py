@@ -38,8 +38,10 @@ _OWN: dict[str, tuple[str, ...]] = {
         "time is part of the mean epoch here; the paper's epoch leaves it out, and only its total has it.",
         "The paper's total is about 2.6 times its epoch even without a slowdown, for a reason it does not "
         "give. So totals are compared as ratios to those without a slowdown.",
-        "Runs end after the same number of client steps for every method, so that a slow client of SWIFT "
-        "does not train on alone when all others have finished. 16x and the slow link are additions.",
+        "Runs end after the same number of client steps, so that a slow client of SWIFT does not train on "
+        "alone when all others have finished. The one exception is the case named half of D-SGD's time: it "
+        "takes as many steps as fit into half of the time that D-SGD needs, which is more work than D-SGD's, "
+        "with the schedule stretched to that length. 16x, the slow link, and p = rates are additions.",
     ),
     "clients": ("Rings of 64 and 256 clients are an addition; only their times are predicted.",),
     "topologies": (
@@ -52,11 +54,10 @@ _OWN: dict[str, tuple[str, ...]] = {
 
 def differences(recorded: Recorded) -> list[str]:
     """What a reader must know before comparing, the most important first."""
-    said = [_HARDWARE, *_OWN.get(recorded.name, ()), *_training(recorded), _WAITING, _WEIGHTS, _MOMENTUM]
-    if recorded.about.get("hardware", "paper") != "paper":
-        costs = f"Here the costs are those of the profile {recorded.about['hardware']}, not the paper's."
-        said.insert(1, costs)
-    return said
+    hardware = recorded.about.get("hardware", "paper")
+    costs = f"The costs are those of the profile {hardware}, not the paper's hardware."
+    first = _HARDWARE if hardware == "paper" else costs
+    return [first, *_OWN.get(recorded.name, ()), *_training(recorded), _WAITING, _WEIGHTS, _MOMENTUM]
 
 
 def _training(recorded: Recorded) -> list[str]:
@@ -68,11 +69,14 @@ def _training(recorded: Recorded) -> list[str]:
     said = []
     model, data = config["model"]["name"], config["data"]["dataset"]
     if model != f"thin_{hyper['model']}":
+        thin = f"the authors' thin {hyper['model']}"
         said.append(
-            f"Losses are of the model {model} on {data}, not of the paper's {hyper['model']} on CIFAR-10: "
-            "how the curves lie to each other can be compared, the values cannot. Virtual times keep the "
-            "paper's compute and message size."
+            f"Losses are of the model {model} on {data}, not of {thin} on CIFAR-10: how the curves lie to "
+            "each other can be compared, the values cannot."
         )
+    if not config["data"].get("augment"):
+        said.append("Images are not augmented.")
+    said.append("Losses and accuracies are those of the average of all models (the consensus model).")
     said += _schedule(config, hyper)
     seeds = recorded.about.get("seeds", [])
     said.append(f"Means and deviations are over {len(seeds)} seed{'s' if len(seeds) != 1 else ''}.")
@@ -83,10 +87,17 @@ def _schedule(config: dict[str, Any], hyper: dict[str, Any]) -> list[str]:
     said = []
     epochs = config["engine"].get("epochs")
     if epochs is not None and epochs != hyper["epochs"]:
-        said.append(f"Runs take {epochs} epochs instead of {hyper['epochs']}, the schedule shrunk alike.")
+        said.append(
+            f"Runs take {epochs} epochs instead of {hyper['epochs']}; the schedule is shrunk in proportion, "
+            "to whole epochs, so that the step size falls less often."
+        )
     elif epochs is None:
-        said.append(f"The paper trains for {hyper['epochs']} epochs.")
+        steps = config["engine"].get("iterations")
+        said.append(f"Runs take {steps:,} client steps; the paper trains for {hyper['epochs']} epochs.")
     initial = config["algorithm"]["step_size"]["initial"]
     if initial != hyper["step_size"]:
-        said.append(f"The step size starts at {initial:g} instead of {hyper['step_size']:g}.")
+        said.append(
+            f"The step size starts at {initial:g} instead of {hyper['step_size']:g}, where the configuration "
+            "below says nothing else."
+        )
     return said

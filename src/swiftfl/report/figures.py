@@ -28,10 +28,14 @@ _LOOKS = {
     "pasgd_c1": (COLOURS[2], "-.", "D"),
     "ldsgd_c1": (COLOURS[3], ":", "v"),
     "adpsgd_c0": (COLOURS[4], (0, (5, 1, 1, 1)), "P"),
+    "swift_rates": (COLOURS[6], (0, (4, 1)), "X"),
+    "swift_half": ("#666666", (0, (1, 1)), "*"),
 }
 PARTS = {"compute": "#0072B2", "communication": "#E69F00", "waiting": "#bbbbbb"}
 """What a client does with its time, each in its colour."""
 WIDTH, HEIGHT = 4.8, 3.4
+_LINE = 50
+"""Characters of a legend that are as wide as the figure, less its lines."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,10 @@ def panel(xlabel: str, ylabel: str, title: str = "", height: float = HEIGHT) -> 
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
-    """The legend under the panel, where it hides no curve."""
+    """The legend under the panel, where it hides no curve; in fewer columns if names are long."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
+        columns = min(columns, max(1, _LINE // max(map(len, labels))))
         figure.legend(
             handles, list(map(named, labels)), loc="outside lower center", ncols=columns, frameon=False,
             fontsize=8.5, columnspacing=1.2, handlelength=2.6,

@@ -17,20 +17,11 @@ def overview(found: list[Recorded]) -> Table | None:
     rows: list[list[Cell]] = []
     for recorded in found:
         for group, label in recorded.groups.items():
-            ours, theirs = here(recorded, group, SWIFT), here(recorded, group, REFERENCE)
-            reach = reached(recorded, group, SWIFT)
-            if ours.total is not None or reach.seeds:
-                rows.append(
-                    [
-                        recorded.title,
-                        label,
-                        change_in_paper(recorded.name, group, SWIFT, "comm"),
-                        change(ours.communication, theirs.communication),
-                        change(ours.apart, theirs.apart),
-                        change(ours.total, theirs.total),
-                        reach.cell(reach.ratios, 2),
-                    ]
-                )
+            for method in _kinds(recorded):
+                row = _glance(recorded, group, method)
+                if any(cell is not None for cell in row):
+                    more = recorded.methods[method].removeprefix(recorded.methods.get(SWIFT, ""))
+                    rows.append([recorded.title, f"{label}{more}", *row])
     if not rows:
         return None
     columns = (
@@ -42,6 +33,23 @@ def overview(found: list[Recorded]) -> Table | None:
         "Below 1.00 in the last column, SWIFT reaches the loss sooner. – is what was not printed or not run."
     )
     return Table("overview", "SWIFT against D-SGD at a glance", columns, rows, note)
+
+
+def _glance(recorded: Recorded, group: str, method: str) -> list[Cell]:
+    ours, theirs = here(recorded, group, method), here(recorded, group, REFERENCE)
+    reach = reached(recorded, group, method)
+    return [
+        change_in_paper(recorded.name, group, method, "comm"),
+        change(ours.communication, theirs.communication),
+        change(ours.apart, theirs.apart),
+        change(ours.total, theirs.total),
+        reach.cell(reach.ratios, 2),
+    ]
+
+
+def _kinds(recorded: Recorded) -> list[str]:
+    """SWIFT with C_0, as the paper has it and otherwise."""
+    return [method for method in recorded.methods if _is_swift(method) and method != "swift_c1"]
 
 
 def findings(recorded: Recorded) -> list[str]:
@@ -83,8 +91,7 @@ def _measured(recorded: Recorded) -> list[str]:
 
 def _reached(recorded: Recorded) -> list[str]:
     """How soon each kind of SWIFT C_0 reaches D-SGD's final loss."""
-    kinds = [method for method in recorded.methods if _is_swift(method) and method != "swift_c1"]
-    return [sentence for method in kinds if (sentence := _reached_by(recorded, method))]
+    return [sentence for method in _kinds(recorded) if (sentence := _reached_by(recorded, method))]
 
 
 def _reached_by(recorded: Recorded, method: str) -> str:
@@ -92,9 +99,8 @@ def _reached_by(recorded: Recorded, method: str) -> str:
     for group, label in recorded.groups.items():
         reach = reached(recorded, group, method)
         if reach.ratios:
-            some = (
-                "" if len(reach.ratios) == reach.seeds else f" ({len(reach.ratios)} of {reach.seeds} seeds)"
-            )
+            missed = reach.seeds - len(reach.ratios)
+            some = f" ({NOT_REACHED} by {missed} of {reach.seeds} seeds)" if missed else ""
             said.append(f"{label} {mean(reach.ratios):.2f}{some}")
         elif reach.seeds:
             said.append(f"{label} {NOT_REACHED}")

@@ -10,6 +10,7 @@ from swiftfl.report.table import GROUP, Table
 from swiftfl.report.times import REFERENCE
 
 NOT_REACHED = "not reached"
+NOTHING_LEARNT = "D-SGD learnt nothing"
 
 
 def time_to_loss(rows: Rows, target: float, key: str = "time") -> float | None:
@@ -38,10 +39,12 @@ class Reached:
     seconds: list[float]
     ratios: list[float]
     seeds: int
+    void: int = 0
+    """Seeds with which D-SGD ended no lower than it began: there is nothing to reach."""
 
     def cell(self, values: list[float], digits: int) -> Cell:
         if not self.seeds:
-            return None
+            return NOTHING_LEARNT if self.void else None
         if not values:
             return NOT_REACHED
         some = "" if len(values) == self.seeds else f" ({len(values)} of {self.seeds} seeds)"
@@ -52,6 +55,8 @@ def reached(recorded: Recorded, group: str, method: str) -> Reached:
     """Over the seeds of which D-SGD's run is there too."""
     references = {run.seed: run for run in recorded.of(group, REFERENCE)}
     pairs = [(run, references[run.seed]) for run in recorded.of(group, method) if run.seed in references]
+    void = [reference for _, reference in pairs if reference.rows[-1]["loss"] >= reference.rows[0]["loss"]]
+    pairs = [(run, reference) for run, reference in pairs if reference not in void]
     seconds, ratios = [], []
     for run, reference in pairs:
         target = reference.rows[-1]["loss"]
@@ -60,7 +65,7 @@ def reached(recorded: Recorded, group: str, method: str) -> Reached:
             seconds.append(took)
             if its:
                 ratios.append(took / its)
-    return Reached(seconds, ratios, len(pairs))
+    return Reached(seconds, ratios, len(pairs), len(void))
 
 
 def final(runs: list[Run], key: str) -> list[float]:

@@ -65,6 +65,8 @@ def written(value: Cell, column: str = "") -> str:
 
     >>> written(1.0194, "epoch (s)"), written(-34.6, "change (%)"), written(81.25, "accuracy (%)")
     ('1.019', '-34.6', '81.2')
+    >>> written(1.3, "total ÷ 1x")
+    '1.30'
     >>> written(0.25, "difference (s)"), written(16), written(0.00012345), written(None)
     ('+0.250', '16', '0.000123', '–')
     """
@@ -77,6 +79,8 @@ def written(value: Cell, column: str = "") -> str:
     sign = "+" if "change" in column or "difference" in column else ""
     if "%" in column:
         return f"{value:{sign}.1f}"
+    if "÷" in column:
+        return f"{value:{sign}.2f}"
     if "(s)" in column and not 1e-9 < abs(value) < 0.0005:
         return f"{value:{sign}.3f}"
     return f"{value:{sign}}" if isinstance(value, int) else f"{value:{sign}.3g}"

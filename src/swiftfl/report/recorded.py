@@ -37,6 +37,12 @@ class Run:
         return kept
 
     @cached_property
+    def diverged(self) -> bool:
+        """Whether it has ended without a finite loss: there is no result to compare then."""
+        rows = RunFolder(self.path).read_rows("metrics.jsonl")
+        return bool(rows) and not number(rows[-1].get("loss"))
+
+    @cached_property
     def summary(self) -> dict[str, Any]:
         return _json(self.path / "summary.json")
 
@@ -83,8 +89,12 @@ class Recorded:
         return "virtual seconds" if self.about.get("engine", "virtual") == "virtual" else "seconds"
 
     def of(self, group: str, method: str) -> list[Run]:
-        """The finished runs of one case, by seed."""
-        here = [r for r in self.runs if (r.group, r.method) == (group, method) and r.finished and r.rows]
+        """The finished runs of one case, by seed; those that diverged are not among them."""
+        here = [
+            r
+            for r in self.runs
+            if (r.group, r.method) == (group, method) and r.finished and r.rows and not r.diverged
+        ]
         return sorted(here, key=lambda run: run.seed)
 
     @cached_property
@@ -115,6 +125,9 @@ class Recorded:
             said.append(
                 f"{len(unfinished)} of {len(self.runs)} runs have not finished: their results are left out."
             )
+        diverged = [f"{r.group}, {r.method}, seed {r.seed}" for r in self.runs if r.finished and r.diverged]
+        if diverged:
+            said.append(f"Diverged, and left out of tables and curves: {'; '.join(diverged)}.")
         files = {"predicted.json": "predicted times", "timelines.json": "timelines"}
         if self.name == "baseline":
             files |= {"sensitivity.json": "sensitivity", "live.json": "times measured on this machine"}

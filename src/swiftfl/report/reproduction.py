@@ -20,6 +20,7 @@ from swiftfl.report.learning import learning_table
 from swiftfl.report.loss_curves import loss_pictures
 from swiftfl.report.networks import histogram_figures, topology_figures
 from swiftfl.report.recorded import Recorded, experiments
+from swiftfl.report.run_times import runs_table
 from swiftfl.report.table import Table
 from swiftfl.report.time_use import bar_pictures, timeline_pictures
 from swiftfl.report.times import time_tables
@@ -27,8 +28,8 @@ from swiftfl.report.times import time_tables
 TITLE = "SWIFT, reproduced"
 _OPENING = (
     "What this software finds beside what the paper printed. Losses are of models that were trained "
-    "here; times are virtual, on simulated hardware that was calibrated on one row of the paper's tables. "
-    "Each section says what it leaves out."
+    "here; times beside the paper's are virtual, on simulated hardware that was calibrated on one row of the "
+    "paper's tables. Each section says what it leaves out."
 )
 
 
@@ -72,7 +73,7 @@ def _section(recorded: Recorded) -> page.Section:
         page.part("Times: paper, here, difference", *_saved(recorded.folder, times)),
         page.gallery(drawn(bar_pictures(recorded), figures)),
         page.part("Measured on this machine", *_saved(recorded.folder, [live])),
-        page.part("What was learnt", *_saved(recorded.folder, [learnt])),
+        page.part("What was learnt", *_saved(recorded.folder, [learnt, runs_table(recorded)])),
         page.gallery(drawn(loss_pictures(recorded), figures)),
         page.part(
             "Who computes, communicates, waits", page.gallery(drawn(timeline_pictures(recorded), figures))
@@ -120,9 +121,12 @@ def _convergence(results: Path) -> page.Section:
     except ValueError as error:
         raise UserError(f"cannot read {results}: {error}") from None
     folder = results.parent
-    body = [
-        page.part("Findings", page.bullets(convergence.findings(found))),
-        *_saved(folder, convergence.tables(found)),
-        page.gallery(drawn(convergence.pictures(found), folder / "figures")),
-    ]
+    try:
+        body = [
+            page.part("Findings", page.bullets(convergence.findings(found))),
+            *_saved(folder, convergence.tables(found)),
+            page.gallery(drawn(convergence.pictures(found), folder / "figures")),
+        ]
+    except (KeyError, IndexError, TypeError):
+        body = [page.paragraph(f"{results.name} is not complete, or of another version.", "missing")]
     return page.Section("convergence", "Convergence", "\n".join(body))

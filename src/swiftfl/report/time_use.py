@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -51,7 +53,7 @@ def _bars(recorded: Recorded, group: str) -> Figure:
                     linewidth=0,
                 )
                 left += seconds
-    axes.set_yticks(range(len(methods)), [named(recorded.methods[m]) for m in methods])
+    axes.set_yticks(range(len(methods)), [_wrapped(recorded.methods[m]) for m in methods])
     axes.invert_yaxis()
     axes.margins(x=0.05)
     axes.grid(axis="y", visible=False)
@@ -59,6 +61,11 @@ def _bars(recorded: Recorded, group: str) -> Figure:
     handles.append(Patch(facecolor="#888888", hatch="////", edgecolor="white", label="paper", linewidth=0))
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
     return figure
+
+
+def _wrapped(label: str) -> str:
+    """A long name in several lines, so that the bars keep their room."""
+    return "\n".join(named(line) for line in textwrap.wrap(label, 20))
 
 
 def timeline_pictures(recorded: Recorded) -> list[Picture]:
@@ -97,13 +104,14 @@ def _timelines(recorded: Recorded, timelines: dict[str, Any]) -> Figure:
 def _days(axes: Axes, intervals: list[Any]) -> None:
     """What each client of one method does when; long ones are pixels inside the SVG, to keep it small."""
     clients = sorted({interval[0] for interval in intervals})
-    for row, client in enumerate(clients):
-        for part, colour in PARTS.items():
-            bars = [
-                (start, end - start) for who, what, start, end in intervals if (who, what) == (client, part)
-            ]
-            if bars:
-                axes.broken_barh(bars, (row, 0.86), facecolors=colour, lw=0, rasterized=len(intervals) > 200)
+    row = {client: k for k, client in enumerate(clients)}
+    for part, colour in PARTS.items():
+        boxes = [
+            [(start, row[who]), (start, row[who] + 0.86), (end, row[who] + 0.86), (end, row[who])]
+            for who, what, start, end in intervals
+            if what == part
+        ]
+        axes.add_collection(PolyCollection(boxes, facecolors=colour, lw=0, rasterized=len(intervals) > 200))
     few = len(clients) <= 10
     axes.set_yticks(
         [k + 0.43 for k in range(len(clients))] if few else [], clients if few else [], fontsize=6

@@ -176,8 +176,9 @@ def _ratios(recorded: Recorded, cases: list[tuple[str, str]]) -> Table:
         if group != UNSLOWED:
             paper = _ratio(in_paper(recorded.name, group, method), in_paper(recorded.name, UNSLOWED, method))
             ours = _ratio(here(recorded, group, method), here(recorded, UNSLOWED, method))
-            rows.append([*_labels(recorded, group, method), paper, ours, difference(ours, paper)])
-    columns = (GROUP, "method", "total ÷ 1x, paper", "total ÷ 1x, here", "difference")
+            if ours is not None:
+                rows.append([*_labels(recorded, group, method), paper, ours, difference(ours, paper)])
+    columns = (GROUP, "method", "total ÷ 1x, paper", "total ÷ 1x, here", "difference of ÷")
     note = (
         "Total time per epoch over that of the same method without a slowdown. The paper's total is about "
         "2.6 times its epoch even there, for a reason it does not give, so that only ratios compare."
