@@ -45,6 +45,8 @@ figure img { display: block; width: 100%; height: auto; background: #ffffff; pad
 figcaption { padding: .3rem .2rem; }
 details { margin: .8rem 0; }
 summary { cursor: pointer; color: var(--link); }
+@media (max-width: 600px) { th, td { padding: .3rem .5rem; }
+  tbody th[scope="row"] { white-space: normal; min-width: 7.5rem; max-width: 8.5rem; } }
 @media print { details { display: block; } .scroll { overflow: visible; } }
 """
 
