@@ -134,8 +134,7 @@ def stopped_job(folder: Path, algorithm: str, number: int) -> subprocess.Complet
     job = swiftfl(3, "run", str(unhurried(folder, algorithm, 2000)), "--out", str(out))
     under_way(job, out, 3)
     job.send_signal(number)
-    done = end(job)
-    return done
+    return end(job)
 
 
 @needs_mpi
