@@ -259,7 +259,7 @@ class LiveClient:
         """Write down what was used, before anything that depends on it is published."""
         write = self.journal.saw if isinstance(inbox, Newest) else self.journal.met
         write(self.state.c, inbox.used)
-        self._open.remove(inbox)
+        self._open = [other for other in self._open if other is not inbox]
         if self.gate.any_refused:
             self.tally.refused = {str(reason): count for reason, count in self.gate.refused.items()}
 

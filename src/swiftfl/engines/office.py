@@ -188,9 +188,9 @@ class RankLine:
         self.board.write(self.me, c, self.life, c - self.first, self._cpu, tally)
 
     def news(self) -> list[Terms]:
-        if not self.office.terms:
-            return []
-        found, self.office.terms = self.office.terms, []
+        found = []
+        while self.office.terms:  # the office's thread may add to the same list meanwhile
+            found.append(self.office.terms.pop(0))
         return found
 
     def order(self, c: int) -> Order:

@@ -122,7 +122,9 @@ def _first_state(home: Home, birth: Birth, transport: SharedMemoryTransport) -> 
     if birth.how == "saved":
         return _saved_state(home, birth, x0.size), birth.source
     (teacher,) = birth.source
-    found = transport.read(teacher, lambda model, version: (model.copy(), version))
+    found = None
+    if teacher in transport.neighbours:  # where all neighbours are gone, it starts from the beginning
+        found = transport.read(teacher, lambda model, version: (model.copy(), version))
     x, version = (x0, 0) if found is None else found
     return State(x, birth.c), (teacher, version)
 

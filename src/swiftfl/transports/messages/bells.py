@@ -65,7 +65,7 @@ class Bells:
         except BlockingIOError:
             pass
         except OSError:
-            del self._others[k]
+            self._others.pop(k, None)  # another thread may have found it out, too
             self.complete = False
 
     def wake(self) -> None:
