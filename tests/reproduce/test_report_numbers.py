@@ -129,7 +129,7 @@ def test_mean_and_deviation() -> None:
 @pytest.mark.parametrize(
     ("value", "column", "text"),
     [
-        (2.2e-16, "difference (s)", "+0.000"),
+        (-2.2e-16, "difference (s)", "0.000"),
         (0.00005, "send (s)", "5e-05"),
         (float("nan"), "loss", "not finite"),
         ("not reached", "÷ D-SGD's time", "not reached"),

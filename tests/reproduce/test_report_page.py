@@ -26,7 +26,10 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two experiments and the report over them."""
     folder = tmp_path_factory.mktemp("reproduction")
     report_folder.build(folder / "baseline", "baseline", {"ring16": "16-client ring"}, TRAINED)
-    groups = {"1x": "no slowdown", "4x": "one client 4x slower"}
+    groups = {
+        "1x": "no slowdown",
+        "4x": "one client of all clients computes four times as slowly as it should",
+    }
     report_folder.build(folder / "slowdown", "slowdown", groups, TRAINED)
     write(folder)
     return folder
@@ -189,6 +192,9 @@ VISIBLE = """[...document.querySelectorAll("figure img")].filter(image => {
 }).map(image => image.alt)"""
 SMALL = """[...document.querySelectorAll("p, li, td, th, figcaption, caption")]
   .filter(e => parseFloat(getComputedStyle(e).fontSize) < 12).length"""
+COVERING = """[...document.querySelectorAll("tbody th[scope=row]")]
+  .filter(e => !e.closest("details") && e.getBoundingClientRect().width > innerWidth / 2)
+  .map(e => e.textContent)"""
 WIDE = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll, pre, details")
   && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName)"""
 
@@ -207,6 +213,7 @@ def test_in_a_real_browser(out: Path, tmp_path: Path) -> None:
             assert page.value("document.querySelectorAll('figure img').length") >= 20
             assert page.value(VISIBLE) == []
             assert page.value(WIDE) == []
+            assert page.value(COVERING) == []  # names stay in view, beside numbers
             assert page.value(SMALL) == 0
         page.value("document.querySelectorAll('details').forEach(d => { d.open = true; })")
         assert page.value("document.documentElement.scrollWidth") <= 1280

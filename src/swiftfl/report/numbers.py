@@ -77,10 +77,16 @@ def written(value: Cell, column: str = "") -> str:
     if not math.isfinite(value):
         return "not finite"
     sign = "+" if "change" in column or "difference" in column else ""
+    text = f"{value:{sign}{_form(value, column)}}"
+    return text if float(text) else text.lstrip("+-")
+
+
+def _form(value: float, column: str) -> str:
+    """The decimals that the unit of a column asks for; three digits where it has none."""
     if "%" in column:
-        return f"{value:{sign}.1f}"
+        return ".1f"
     if "÷" in column:
-        return f"{value:{sign}.2f}"
+        return ".2f"
     if "(s)" in column and not 1e-9 < abs(value) < 0.0005:
-        return f"{value:{sign}.3f}"
-    return f"{value:{sign}}" if isinstance(value, int) else f"{value:{sign}.3g}"
+        return ".3f"
+    return "d" if isinstance(value, int) else ".3g"

@@ -33,7 +33,9 @@ th, td { padding: .3rem .7rem; text-align: left; white-space: nowrap; border-top
 thead th { white-space: normal; vertical-align: bottom; min-width: 5rem; background: var(--card); }
 tbody th { font-weight: 400; position: sticky; left: 0; background: var(--ground); }
 tr.group th { font-weight: 600; background: var(--card); }
-tr.group span, caption span { position: sticky; left: .7rem; }
+thead th:first-child { position: sticky; left: 0; }
+tr.group span, caption span { position: sticky; left: .7rem; display: inline-block; max-width: 80vw;
+  white-space: normal; }
 .n { text-align: right; font-variant-numeric: tabular-nums; }
 .note, figcaption { color: var(--soft); font-size: .85rem; }
 .missing { border-left: 4px solid #d98e04; padding: .3rem .8rem; background: var(--card); }
