@@ -19,6 +19,7 @@ from swiftfl.transports.checks.crew import Kind
 from swiftfl.transports.conformance import CHECKS, KINDS, Report, battery
 from swiftfl.transports.memory import Memory, MemoryTransport
 from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
+from swiftfl.transports.shm.holds import FENCES_WORK
 from swiftfl.vector import Vector
 
 BY_NAME = {check.__name__: check for check in CHECKS}
@@ -195,17 +196,18 @@ class OneLock(SharedMemoryTransport):
 
     def publish(self, x: Vector, version: int) -> None:
         slots = self.own
-        while not slots.locks[1].exclusive():
+        held = [self.layout.holds(reader, self.i) for reader in (None, *self.neighbours)]
+        while any(slots.words[word] for word in held):
             time.sleep(0.001)
         slots.places[1][:] = x
         slots.words[slots.word] = version * len(slots.places) + 1
-        slots.locks[1].release()
 
 
 @pytest.mark.parametrize(
     ("end", "check", "complaint"),
     [(OneSlot, "never_torn", "torn"), (OneLock, "stopped_peers", "blocked|no model")],
 )
+@pytest.mark.skipif(not FENCES_WORK, reason="here slots are held by locks of the kernel")
 def test_the_battery_catches_processes(
     end: type[SharedMemoryTransport], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
