@@ -125,7 +125,8 @@ def _belongings() -> set[str]:
         except OSError:
             continue  # the descriptor of this very listing
     maps = {line.split(maxsplit=5)[5].strip() for line in _lines("/proc/self/maps") if "memfd:" in line}
-    shared = {str(file) for file in Path("/dev/shm").glob("*")}
+    # Segments of Open MPI belong to whatever MPI program runs beside us, and come and go with it.
+    shared = {str(file) for file in Path("/dev/shm").glob("*") if not file.name.startswith("sm_segment.")}
     return links | maps | shared | {f"process {child.name}" for child in mp.active_children()}
 
 
