@@ -18,8 +18,8 @@ import torch
 
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
-from swiftfl.recipes import recipe
 
 CHOICES = {
     "uniform": {},

@@ -25,9 +25,9 @@ from swiftfl.algorithms import AdPsgd, Swift, dsgd, ldsgd, pasgd
 from swiftfl.client import Client, State
 from swiftfl.engines import Setup
 from swiftfl.experiment.build import build
-from swiftfl.experiment.live_baseline import Accelerator, Spent, emulated, run_locally
+from swiftfl.experiment.recipes import recipe
 from swiftfl.graph import communication_coefficients
-from swiftfl.recipes import recipe
+from swiftfl.reproduce.live_baseline import Accelerator, Spent, emulated, run_locally
 from swiftfl.rules import SGD
 from swiftfl.schedule import every
 from swiftfl.vector import advance

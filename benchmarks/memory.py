@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
-from swiftfl.recipes import recipe
 
 SLOW, LAST_LOOKS = 5, 3
 LEEWAY = 0.02

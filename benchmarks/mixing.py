@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from swiftfl.engines.mixing import mix_many
+from swiftfl.engines.simulation.batched_mix import mix_many
 from swiftfl.vector import Weights, mix
 from swiftfl.verbs import Mix
 

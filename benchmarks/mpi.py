@@ -14,10 +14,10 @@ import sys
 
 from live import SIZE, STEPS, asleep, busy, show
 from swiftfl.engines import Setup
-from swiftfl.engines.mpi import Mpi
-from swiftfl.engines.process import Options
+from swiftfl.engines.live.local.worker import LiveOptions
+from swiftfl.engines.live.mpi.engine import Mpi
 from swiftfl.errors import UserError
-from swiftfl.experiment.live_baseline import Spent, spent
+from swiftfl.reproduce.live_baseline import Spent, spent
 from swiftfl.transports import launch
 from swiftfl.transports.mpi import world
 from swiftfl.transports.ranks import rank_here
@@ -27,7 +27,7 @@ TCP = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
 
 def measure(setup: Setup) -> Spent:
     """One run; every rank returns a row, with numbers only on the first."""
-    engine = Mpi(setup, world(), None, Options(save_seconds=None))
+    engine = Mpi(setup, world(), None, LiveOptions(save_seconds=None))
     engine.live()
     return spent(engine) if engine.over else Spent(1.0, 0.0, 0.0, 0.0)
 

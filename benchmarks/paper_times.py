@@ -6,16 +6,16 @@ communication, as in the paper; waiting stands apart.
 
 from __future__ import annotations
 
-from swiftfl.experiment.prediction import predict
-from swiftfl.recipes.paper import EXPERIMENTS, METHODS, Options
-from swiftfl.recipes.paper.printed import printed
+from swiftfl.reproduce.prediction import predict
+from swiftfl.reproduce.printed import printed
+from swiftfl.reproduce.recipes import EXPERIMENTS, METHODS, ReproductionOptions
 
 
 def main() -> None:
     print(f"{'':24}{'epoch':>20}{'communication':>24}{'waiting':>12}")
     print(f"{'':24}{'predicted  printed':>20}{'predicted  printed':>24}{'predicted':>12}")
     table = printed()["baseline_ring16_resnet18"]
-    for case in EXPERIMENTS["baseline"]("paper", Options()).cases:
+    for case in EXPERIMENTS["baseline"]("paper", ReproductionOptions()).cases:
         times, row = predict(case.config).times, table[case.method]
         mine = times["communication"]
         numbers = (times["compute"] + mine, row.get("epoch"), mine, row.get("comm"))

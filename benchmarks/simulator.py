@@ -29,7 +29,7 @@ from swiftfl.algorithms import Swift
 from swiftfl.data.batches import NoSamples
 from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config
-from swiftfl.recipes import digits, synthetic
+from swiftfl.experiment.recipes import digits, synthetic
 from swiftfl.workload.quadratic import Free
 
 BATCH = 32

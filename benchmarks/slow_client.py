@@ -18,10 +18,10 @@ import numpy as np
 
 from swiftfl.costs import Costs, Slowdown
 from swiftfl.engines import Setup
-from swiftfl.engines.local import Local
-from swiftfl.engines.process import Options
+from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.worker import LiveOptions
 from swiftfl.experiment.build import build
-from swiftfl.recipes import recipe
+from swiftfl.experiment.recipes import recipe
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector, consensus
 from swiftfl.workload.base import Evaluation, Workload
@@ -69,7 +69,7 @@ def setup_of(algorithm: str, seconds: float, slow: float | None) -> Setup:
 
 def until_loss(setup: Setup, loss: float) -> Run:
     """Run until the consensus model's test loss is at most `loss`."""
-    engine = Local(setup, None, Options(save_seconds=None))
+    engine = Local(setup, None, LiveOptions(save_seconds=None))
     try:
         engine.start()
         while not engine.board.started and not engine.over:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.transports.shared_memory import SharedMemory
+from swiftfl.transports.shared_memory.transport import SharedMemory
 
 SIZES = {0.4: 98_026, 4.5: 1_125_000, 45.0: 11_250_000}
 PAUSES = {0.4: 0.04, 4.5: 0.08, 45.0: 0.6}  # seconds between two rounds: two cores serve 16 clients

@@ -5,8 +5,8 @@ Run it with `python examples/compare_algorithms.py`.
 
 from __future__ import annotations
 
+from swiftfl.experiment.recipes import digits
 from swiftfl.experiment.run import run
-from swiftfl.recipes import digits
 
 CHANGES = {
     "data.partition": "label_skew:0.5",

@@ -18,7 +18,7 @@ from swiftfl.client import Client, State
 from swiftfl.engines import Virtual
 from swiftfl.experiment.build import build
 from swiftfl.experiment.measure import measure
-from swiftfl.recipes import digits
+from swiftfl.experiment.recipes import digits
 from swiftfl.rules import SGD
 from swiftfl.vector import advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree

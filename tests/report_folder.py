@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.recipes import digits
 from swiftfl.experiment.run import run
-from swiftfl.recipes import digits
 from swiftfl.record import versions
 
 METHODS = {

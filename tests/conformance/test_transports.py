@@ -14,12 +14,12 @@ import pytest
 
 from swiftfl.cli.main import run_command
 from swiftfl.transports import conformance
-from swiftfl.transports.checks import crew
-from swiftfl.transports.checks.crew import Kind
-from swiftfl.transports.conformance import CHECKS, KINDS, Report, battery
+from swiftfl.transports.conformance import crew
+from swiftfl.transports.conformance.battery import CHECKS, KINDS, CheckReport, battery
+from swiftfl.transports.conformance.participants import Kind
 from swiftfl.transports.memory import Memory, MemoryTransport
-from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
-from swiftfl.transports.shm.holds import FENCES_WORK
+from swiftfl.transports.shared_memory.holds import FENCES_WORK
+from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
 from swiftfl.vector import Vector
 
 BY_NAME = {check.__name__: check for check in CHECKS}
@@ -161,7 +161,7 @@ def test_the_battery_catches(
     assert complaint in report.detail or "blocked" in report.detail
 
 
-def run_one(kind: Kind, check: str) -> Report:
+def run_one(kind: Kind, check: str) -> CheckReport:
     return next(iter(battery(kind, (BY_NAME[check],))))
 
 
@@ -222,13 +222,16 @@ def test_the_battery_catches_processes(
 
 
 def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    reports = [Report("newest_wins", True, "101 versions", 0.1), Report("never_torn", None, "", 0.0)]
+    reports = [
+        CheckReport("newest_wins", True, "101 versions", 0.1),
+        CheckReport("never_torn", None, "", 0.0),
+    ]
     monkeypatch.setattr(conformance, "battery", lambda kind: iter(reports))
     assert run_command(["check-transport", "memory", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["passed"] is True
     assert answer["checks"][0]["name"] == "newest_wins"
-    reports.append(Report("nothing_left", False, "left: a mess", 0.1))
+    reports.append(CheckReport("nothing_left", False, "left: a mess", 0.1))
     assert run_command(["check-transport", "memory"]) == 1
     assert "FAILED" in capsys.readouterr().out
 

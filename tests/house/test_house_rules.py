@@ -22,8 +22,7 @@ LAYERS: dict[str, int] = {
     "verbs": 2, "client": 2, "algorithm": 2,
     "algorithms": 3,
     "costs": 4, "engines": 4, "transports": 4, "record": 4,
-    "experiment": 5, "recipes": 5, "convergence": 5,
-    "report": 6, "cli": 7, "__main__": 7,
+    "experiment": 5, "report": 6, "reproduce": 6, "cli": 7, "__main__": 7,
 }  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import swiftfl
 from swiftfl.algorithm import Algorithm
 from swiftfl.engines import Setup
-from swiftfl.engines.local import Local
-from swiftfl.engines.network import Dynamics, Network
-from swiftfl.engines.process import Options
+from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.worker import LiveOptions
+from swiftfl.engines.membership import Dynamics, Membership
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
 from swiftfl.verbs import Verb
@@ -61,14 +61,14 @@ def live_setup(
     return replace(
         setup,
         workload=Unhurried(workload, seconds),
-        network=lambda: Network(graph, given, method, dynamics, 0),
+        network=lambda: Membership(graph, given, method, dynamics, 0),
     )
 
 
 @contextlib.contextmanager
 def running(setup: Setup, folder: Path | None = None, **options: Any) -> Iterator[Local]:
     """A started run, ended whatever happens."""
-    engine = Local(setup, folder, Options(**options))
+    engine = Local(setup, folder, LiveOptions(**options))
     try:
         engine.start()
         yield engine

@@ -20,11 +20,11 @@ from dataclasses import replace
 from live_worlds import Unhurried, live_setup
 
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, Swift, dsgd
-from swiftfl.engines.mpi import Mpi
-from swiftfl.engines.process import Options
+from swiftfl.engines.live.local.worker import LiveOptions
+from swiftfl.engines.live.mpi.engine import Mpi
 from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import every
-from swiftfl.transports.messages.bells import Bells
+from swiftfl.transports.messages.doorbell import Doorbell
 from swiftfl.transports.mpi import world
 from swiftfl.vector import Vector, consensus
 
@@ -57,13 +57,13 @@ class Unlucky(Unhurried):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def no_bell(bells: Bells) -> None:
+def no_bell(bells: Doorbell) -> None:
     raise OSError("as if on another host")
 
 
 def main(names: Sequence[str], mishap: str, seconds: float) -> None:
     if mishap == "deaf":
-        Bells._bind = no_bell  # type: ignore[method-assign,assignment]
+        Doorbell._bind = no_bell  # type: ignore[method-assign,assignment]
     ranks = world()
     for name in names:
         method = "ccs" if name == "swift" else "metropolis"
@@ -71,7 +71,7 @@ def main(names: Sequence[str], mishap: str, seconds: float) -> None:
         workload = Unlucky(setup.workload, seconds)
         setup = replace(setup, workload=workload)
         workload.mishap = mishap
-        engine = Mpi(setup, ranks, None, Options(save_seconds=None, patience=3.0))
+        engine = Mpi(setup, ranks, None, LiveOptions(save_seconds=None, patience=3.0))
         engine.live()
         print(f"rank {ranks.rank}: longest step {workload.longest:.3f} s", file=sys.stderr, flush=True)
         if engine.over:

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from swiftfl.transports.messages.bells import CAME, LOOK, Bells
-from swiftfl.transports.messages.pieces import Pieces
+from swiftfl.transports.messages.doorbell import CAME, LOOK, Doorbell
+from swiftfl.transports.messages.fragments import Fragments
 
 LONG = 5.0
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Bells, Bells]]:
-    bells = Bells(0), Bells(1)
+def pair() -> Iterator[tuple[Doorbell, Doorbell]]:
+    bells = Doorbell(0), Doorbell(1)
     for each in bells:
         each.meet([bell.name for bell in bells])
     for each in bells:
@@ -26,7 +26,7 @@ def pair() -> Iterator[tuple[Bells, Bells]]:
         each.close()
 
 
-def test_a_ring_is_heard_once(pair: tuple[Bells, Bells]) -> None:
+def test_a_ring_is_heard_once(pair: tuple[Doorbell, Doorbell]) -> None:
     ours, theirs = pair
     assert ours.complete
     ours.ring(1, CAME)
@@ -35,7 +35,7 @@ def test_a_ring_is_heard_once(pair: tuple[Bells, Bells]) -> None:
     assert theirs.heard() == []
 
 
-def test_a_ring_wakes_the_sleeper(pair: tuple[Bells, Bells]) -> None:
+def test_a_ring_wakes_the_sleeper(pair: tuple[Doorbell, Doorbell]) -> None:
     ours, theirs = pair
     for sleep in (theirs.sleep, theirs.doze):
         threading.Timer(0.05, lambda: ours.ring(1)).start()
@@ -45,7 +45,7 @@ def test_a_ring_wakes_the_sleeper(pair: tuple[Bells, Bells]) -> None:
         assert theirs.heard()
 
 
-def test_one_wakes_oneself(pair: tuple[Bells, Bells]) -> None:
+def test_one_wakes_oneself(pair: tuple[Doorbell, Doorbell]) -> None:
     ours, _ = pair
     ours.wake()
     began = time.perf_counter()
@@ -53,7 +53,7 @@ def test_one_wakes_oneself(pair: tuple[Bells, Bells]) -> None:
     assert time.perf_counter() - began < LONG / 2
 
 
-def test_the_thread_sleeps_on_while_its_ear_is_covered(pair: tuple[Bells, Bells]) -> None:
+def test_the_thread_sleeps_on_while_its_ear_is_covered(pair: tuple[Doorbell, Doorbell]) -> None:
     ours, theirs = pair
     theirs.cover()
     ours.ring(1)
@@ -65,7 +65,7 @@ def test_the_thread_sleeps_on_while_its_ear_is_covered(pair: tuple[Bells, Bells]
     assert time.perf_counter() - began < LONG / 2
 
 
-def test_nobody_waits_for_one_who_does_not_listen(pair: tuple[Bells, Bells]) -> None:
+def test_nobody_waits_for_one_who_does_not_listen(pair: tuple[Doorbell, Doorbell]) -> None:
     ours, theirs = pair
     for _ in range(2000):
         ours.ring(1)
@@ -73,7 +73,7 @@ def test_nobody_waits_for_one_who_does_not_listen(pair: tuple[Bells, Bells]) -> 
     assert theirs.heard()
 
 
-def test_who_is_not_there_cannot_be_rung(pair: tuple[Bells, Bells]) -> None:
+def test_who_is_not_there_cannot_be_rung(pair: tuple[Doorbell, Doorbell]) -> None:
     ours, theirs = pair
     theirs.close()
     ours.ring(1)
@@ -82,11 +82,11 @@ def test_who_is_not_there_cannot_be_rung(pair: tuple[Bells, Bells]) -> None:
 
 
 def test_without_a_bell_there_is_only_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Bells) -> None:
+    def fail(self: Doorbell) -> None:
         raise OSError
 
-    monkeypatch.setattr(Bells, "_bind", fail)
-    deaf = Bells(0)
+    monkeypatch.setattr(Doorbell, "_bind", fail)
+    deaf = Doorbell(0)
     deaf.meet([deaf.name, b""])
     assert not deaf.complete
     deaf.ring(1)
@@ -100,7 +100,7 @@ def test_without_a_bell_there_is_only_sleep(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_message_that_is_not_there_after_its_ring_travels_in_pieces() -> None:
-    pieces = Pieces()
+    pieces = Fragments()
     pieces.announced(3)
     assert pieces.missing(3)
     assert pieces.under_way
@@ -115,7 +115,7 @@ def test_a_message_that_is_not_there_after_its_ring_travels_in_pieces() -> None:
 
 
 def test_a_message_may_be_there_before_its_ring() -> None:
-    pieces = Pieces()
+    pieces = Fragments()
     pieces.arrived(3)
     pieces.announced(3)
     assert not pieces.missing(3)

@@ -17,8 +17,8 @@ from live_worlds import LIMIT, Unhurried, alive, live_setup, pids, running, step
 
 from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
 from swiftfl.engines import process, saves
-from swiftfl.engines.local import Local
-from swiftfl.engines.replay import replay
+from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.replay import replay
 from swiftfl.errors import UserError
 from swiftfl.rules import SGD
 from swiftfl.sample import Batch, Slope

@@ -11,8 +11,8 @@ import swiftfl
 from swiftfl.algorithms import dsgd
 from swiftfl.experiment import live_baseline
 from swiftfl.experiment.config import AlgorithmConfig, Config, TopologyConfig
-from swiftfl.experiment.live_baseline import Accelerator, emulated, measure_methods, run_locally, write_live
-from swiftfl.recipes.paper.plan import Case, Experiment
+from swiftfl.reproduce.live_baseline import Accelerator, emulated, measure_methods, run_locally, write_live
+from swiftfl.reproduce.plan import Case, Experiment
 
 QUICK = Accelerator(gradient_seconds=0.005, parameters=1000, steps_per_epoch=6, epochs=2)
 

@@ -12,12 +12,12 @@ from live_worlds import LIMIT, alive, live_setup, pids, running, shared_memory_f
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Swift, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs
 from swiftfl.engines import Virtual
-from swiftfl.engines.local import Local
-from swiftfl.engines.network import Dynamics
-from swiftfl.engines.process import Options
-from swiftfl.engines.rates import rate_report
-from swiftfl.engines.replay import replay
-from swiftfl.engines.saves import common, read_all
+from swiftfl.engines.influence import rate_report
+from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.worker import LiveOptions
+from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.saves import common, read_all
+from swiftfl.engines.membership import Dynamics
 from swiftfl.errors import UserError
 from swiftfl.rules import SGD
 from swiftfl.schedule import every
@@ -104,7 +104,7 @@ def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp
     assert [saved.state.c for saved in saves if saved] == steps(engine)
     if engine.in_rounds:
         assert len(set(steps(engine))) == 1
-    engine = Local(setup, folder, Options(session=1), saves)
+    engine = Local(setup, folder, LiveOptions(session=1), saves)
     try:
         engine.start()
         assert engine.wait(LIMIT)

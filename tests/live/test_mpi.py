@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mpi_jobs import HERE, needs_mpi, no_job_is_left, under_mpi
 
-from swiftfl.transports.conformance import KINDS, battery
+from swiftfl.transports.conformance.battery import KINDS, battery
 
 __all__ = ["no_job_is_left"]
 

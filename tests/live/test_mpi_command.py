@@ -17,7 +17,7 @@ from mpi_jobs import LIMIT, Job, end, needs_mpi, no_job_is_left, pid_of, swiftfl
 
 from swiftfl.cli.main import run_command
 from swiftfl.errors import UserError
-from swiftfl.recipes import recipe
+from swiftfl.experiment.recipes import recipe
 from swiftfl.transports import launch
 
 __all__ = ["no_job_is_left"]

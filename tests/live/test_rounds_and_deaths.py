@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from swiftfl.transports.base import Finished, Lost
-from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
+from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
 
 FORK = mp.get_context("fork")
 LONG = 60.0
@@ -151,7 +151,7 @@ def test_wrong_sizes_and_old_versions_are_refused() -> None:
 PARENT = """
 import os, sys, time, multiprocessing as mp
 import numpy as np
-from swiftfl.transports.shared_memory import SharedMemory
+from swiftfl.transports.shared_memory.transport import SharedMemory
 
 def work(i):
     wire = plan.connect(i)

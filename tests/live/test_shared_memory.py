@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from swiftfl.errors import UserError
-from swiftfl.transports.shared_memory import SharedMemory, SharedMemoryTransport
+from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
 
 FORK = mp.get_context("fork")
 LONG = 60.0
@@ -55,7 +55,7 @@ def start() -> Iterator[Callable[..., BaseProcess]]:
 @pytest.fixture(params=["words", "locks"])
 def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots are held by words where processors allow it, elsewhere by locks of the kernel."""
-    monkeypatch.setattr("swiftfl.transports.shared_memory.FENCES_WORK", request.param == "words")
+    monkeypatch.setattr("swiftfl.transports.shared_memory.transport.FENCES_WORK", request.param == "words")
 
 
 def newest(wire: SharedMemoryTransport, k: int) -> tuple[float, int]:

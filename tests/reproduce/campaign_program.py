@@ -7,8 +7,8 @@ from pathlib import Path
 
 from swiftfl.experiment.campaign import campaign
 from swiftfl.experiment.config import Config
-from swiftfl.experiment.crew import Job
-from swiftfl.recipes import digits
+from swiftfl.experiment.pool import Job
+from swiftfl.experiment.recipes import digits
 
 LENGTHS = (1, 40, 40)
 """Of the runs, relative to EPOCHS: the first is over before the others are."""

@@ -17,7 +17,7 @@ from campaign_program import config, planned
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.campaign import campaign
-from swiftfl.experiment.crew import Job, Progress
+from swiftfl.experiment.pool import CampaignProgress, Job
 from swiftfl.experiment.run import run
 from swiftfl.record import RunFolder
 
@@ -120,7 +120,7 @@ def test_runs_that_fail_are_told_and_do_not_stop_the_others(tmp_path: Path) -> N
         job(tmp_path / "diverged", **{"algorithm.step_size.initial": 1e30}),
         job(tmp_path / "good"),
     ]
-    seen: list[Progress] = []
+    seen: list[CampaignProgress] = []
     progress = campaign(jobs, 1, seen.append)
     assert list(progress.failed) == [str(tmp_path / "impossible"), str(tmp_path / "diverged")]
     assert "degree" in progress.failed[str(tmp_path / "impossible")]
@@ -136,7 +136,7 @@ def test_a_worker_that_dies_costs_its_run_only(tmp_path: Path) -> None:
     jobs = [Job(tmp_path / "long", config(4000, 0), 96 * 4000), job(tmp_path / "good")]
     killed: list[int] = []
 
-    def kill_the_first(progress: Progress) -> None:
+    def kill_the_first(progress: CampaignProgress) -> None:
         if not killed and (tmp_path / "long" / "metrics.jsonl").is_file():
             killed.extend(workers_of(os.getpid()))
             for pid in killed:

@@ -14,7 +14,7 @@ from swiftfl.cli.main import run_command
 from swiftfl.data import cifar10
 from swiftfl.errors import UserError
 from swiftfl.experiment import prediction
-from swiftfl.experiment.crew import Progress
+from swiftfl.experiment.pool import CampaignProgress
 from swiftfl.report import reproduction as report
 
 
@@ -95,7 +95,7 @@ def test_mistakes_are_told_in_one_line(
 def test_a_failed_run_is_told_and_gives_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Progress(6, 100, runs_done=5, failed={"runs/x": "it diverged"})
+    broken = CampaignProgress(6, 100, runs_done=5, failed={"runs/x": "it diverged"})
     monkeypatch.setattr(reproduction, "campaign", lambda jobs, workers, show: broken)
     assert reproduce("baseline", "--out", tmp_path) == 1
     captured = capsys.readouterr()
@@ -107,7 +107,7 @@ def test_a_failed_run_is_told_and_gives_exit_code_1(
 def test_a_stop_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(jobs: object, workers: int, show: object) -> Progress:
+    def stopped(jobs: object, workers: int, show: object) -> CampaignProgress:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reproduction, "campaign", stopped)
@@ -144,7 +144,7 @@ def test_mpi_gets_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_measured_hardware_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("baseline", "--hardware", "measured", "--epochs", 1, "--jobs", 1, "--out", tmp_path)
-    monkeypatch.setattr(reproduction, "campaign", lambda jobs, workers, show: Progress(0, 0))
+    monkeypatch.setattr(reproduction, "campaign", lambda jobs, workers, show: CampaignProgress(0, 0))
     assert reproduce(*command) == 0
     kept = (tmp_path / "baseline" / "hardware.json").read_text()
     assert reproduce(*command) == 0

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from swiftfl.convergence.exact import averaged_gradient, moment_map
-from swiftfl.convergence.fit import first_below, power, slope_over_seeds
-from swiftfl.convergence.measure import setup_of, theorem_step_size, watch
-from swiftfl.convergence.problems import PROBLEMS, Bowl, convex, rippled
-from swiftfl.convergence.settings import coefficients_of, influence, theory_problem
 from swiftfl.engines import Sampled
 from swiftfl.errors import UserError
 from swiftfl.graph.theory import log10_step_size
+from swiftfl.reproduce.convergence.exact import averaged_gradient, moment_map
+from swiftfl.reproduce.convergence.fit import first_below, power, slope_over_seeds
+from swiftfl.reproduce.convergence.measure import setup_of, theorem_step_size, watch
+from swiftfl.reproduce.convergence.problems import PROBLEMS, Bowl, convex, rippled
+from swiftfl.reproduce.convergence.settings import coefficients_of, influence, theory_problem
 from swiftfl.sample import Batch
 from swiftfl.workload.quadratic import Quadratic
 

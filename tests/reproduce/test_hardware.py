@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
-from swiftfl.experiment.machine import median_seconds, rounded
-from swiftfl.recipes import hardware, recipe
+from swiftfl.experiment.recipes import hardware, recipe
+from swiftfl.reproduce.machine import median_seconds, rounded
 from swiftfl.workload.models import model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

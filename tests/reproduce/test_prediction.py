@@ -13,13 +13,13 @@ import swiftfl
 from swiftfl.algorithms import dsgd
 from swiftfl.costs import Costs
 from swiftfl.engines import Virtual
-from swiftfl.engines.timeline import Timeline
+from swiftfl.engines.simulation.timeline import Timeline
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config, CostsConfig, TopologyConfig
-from swiftfl.experiment.prediction import interesting, predict, steps_per_epoch, write_predictions
-from swiftfl.recipes.hardware import paper_costs
-from swiftfl.recipes.paper import METHODS, Case, Experiment
-from swiftfl.recipes.paper.settings import ALGORITHMS
+from swiftfl.reproduce.hardware import paper_costs
+from swiftfl.reproduce.prediction import interesting, predict, steps_per_epoch, write_predictions
+from swiftfl.reproduce.recipes import METHODS, Case, Experiment
+from swiftfl.reproduce.settings import ALGORITHMS
 from worlds import quadratic_setup, slow
 
 STEPS, COMPUTE, OWN = 98, 0.0095, 4 * 0.00015  # a step's own part of communication: two sends, two mixes

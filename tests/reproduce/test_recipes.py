@@ -10,10 +10,10 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import build, build_algorithm, build_costs, build_topology, resolve
 from swiftfl.experiment.config import Config
 from swiftfl.graph import communication_coefficients
-from swiftfl.recipes.hardware import paper_costs
-from swiftfl.recipes.paper import EXPERIMENTS, METHODS, SCALES, Case, Experiment, Options
-from swiftfl.recipes.paper.printed import hyperparameters, printed, step_size
-from swiftfl.recipes.paper.settings import planned_steps
+from swiftfl.reproduce.hardware import paper_costs
+from swiftfl.reproduce.printed import hyperparameters, printed, step_size
+from swiftfl.reproduce.recipes import EXPERIMENTS, METHODS, SCALES, Case, Experiment, ReproductionOptions
+from swiftfl.reproduce.settings import planned_steps
 from swiftfl.schedule import Decay
 
 TABLES = {
@@ -26,7 +26,7 @@ STEPS_PER_EPOCH = {2: 782, 4: 391, 8: 196, 10: 157, 16: 98, 64: 25, 256: 7}
 
 
 def plan(name: str, scale: str = "paper", **options: Any) -> Experiment:
-    return EXPERIMENTS[name](scale, Options(**options))
+    return EXPERIMENTS[name](scale, ReproductionOptions(**options))
 
 
 def papers(experiment: Experiment) -> list[Case]:

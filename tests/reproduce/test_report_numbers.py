@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from swiftfl.recipes.paper.printed import printed
-from swiftfl.report.learning import time_to_loss
 from swiftfl.report.numbers import change, deviation, spread, written
-from swiftfl.report.recorded import Recorded
-from swiftfl.report.times import change_in_paper, here, in_paper, printed_row, time_tables
+from swiftfl.reproduce.printed import printed
+from swiftfl.reproduce.report.learning import time_to_loss
+from swiftfl.reproduce.report.recorded import RecordedExperiment
+from swiftfl.reproduce.report.times import change_in_paper, here, in_paper, printed_row, time_tables
 
 CURVE = [
     {"time": 0.0, "epoch": 0.0, "loss": 2.0},
@@ -92,7 +92,7 @@ def test_printed_rows_are_found(experiment: str, group: str, epoch: float, total
 
 
 def test_parts_of_time_add_up() -> None:
-    recorded = Recorded(Path(), {"name": "baseline"})
+    recorded = RecordedExperiment(Path(), {"name": "baseline"})
     parts = {"compute": 0.9, "communication": 0.6, "waiting": 0.3}
     recorded.__dict__["predicted"] = {"ring16": {"dsgd_c0": parts}}
     times = here(recorded, "ring16", "dsgd_c0")
@@ -105,7 +105,7 @@ def test_parts_of_time_add_up() -> None:
 
 def test_slowdown_totals_are_compared_as_ratios() -> None:
     """6.137 over 3.110 in the paper; (1 + 1 + 4) over (1 + 1 + 1) here."""
-    recorded = Recorded(
+    recorded = RecordedExperiment(
         Path(),
         {"name": "slowdown", "groups": {"1x": "none", "4x": "four"}, "methods": {"dsgd_c0": "D-SGD"}},
     )

@@ -14,9 +14,9 @@ import chromium
 import report_folder
 from swiftfl.errors import UserError
 from swiftfl.report import reproduction
-from swiftfl.report.learning import learning_table, reached, time_to_loss
-from swiftfl.report.recorded import recorded
-from swiftfl.report.reproduction import write
+from swiftfl.reproduce.report.learning import learning_table, reached, time_to_loss
+from swiftfl.reproduce.report.recorded import recorded
+from swiftfl.reproduce.report.reproduction import write
 
 TRAINED = ["swift_c0", "dsgd_c0"]
 

@@ -13,7 +13,7 @@ import swiftfl
 from swiftfl.algorithms import Swift, dsgd, pasgd
 from swiftfl.costs import Costs, Link, Slowdown
 from swiftfl.engines import Virtual
-from swiftfl.engines.mailboxes import Letter, Mailboxes
+from swiftfl.engines.simulation.mailboxes import Letter, Mailboxes
 from swiftfl.errors import UserError
 from worlds import quadratic_setup, run_to_end
 

@@ -47,7 +47,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_are_named_exist(page: Path) -> None:
-    """`engines/world.py` and the like, in code marks, are files of the package or of the repository."""
+    """`engines/setup.py` and the like, in code marks, are files of the package or of the repository."""
     for name in re.findall(r"`([\w/]+/[\w.]+\.(?:py|md))", page.read_text(encoding="utf-8")):
         assert any((base / name).exists() for base in (ROOT, ROOT / "src" / "swiftfl")), (
             f"{page.name}: {name}"

@@ -14,7 +14,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import build, resolve
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.measure import Measurement
-from swiftfl.experiment.run import Result, Stopped, resume, run
+from swiftfl.experiment.run import Result, RunStopped, resume, run
 from swiftfl.record import RunFolder
 
 SMALL: dict[str, Any] = {
@@ -109,7 +109,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
     config = small(algorithm__name=algorithm, engine__name=engine)
     whole = run(config)
     out = tmp_path / "run"
-    with pytest.raises(Stopped, match="swiftfl resume"):
+    with pytest.raises(RunStopped, match="swiftfl resume"):
         run(config, out, StopAt(evaluation))
     assert (out / "checkpoint").is_dir()
     assert not (out / "summary.json").exists()
@@ -120,10 +120,10 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
 
 def test_a_run_may_be_stopped_again_and_again(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(Stopped):
+    with pytest.raises(RunStopped):
         run(small(), out, StopAt(1))
     for _ in range(3):
-        with pytest.raises(Stopped):
+        with pytest.raises(RunStopped):
             resume(out, StopAt(1))
     same(resume(out), run(small()))
     names = [event["event"] for event in RunFolder.open(out).read_rows("events.jsonl")]
@@ -134,7 +134,7 @@ def test_control_c_is_answered_between_two_events(tmp_path: Path) -> None:
     """A real signal, on the way between two evaluations, then a resumed run."""
     config = small(evaluation__every_epochs=1.0)
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Stopped):
+    with pytest.raises(RunStopped):
         run(config, tmp_path / "run", StopAt(1, by_signal=True))
     assert signal.getsignal(signal.SIGINT) is before
     same(resume(tmp_path / "run"), run(config))
@@ -142,7 +142,7 @@ def test_control_c_is_answered_between_two_events(tmp_path: Path) -> None:
 
 def test_control_c_between_two_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal comes in the middle of an epoch: the checkpoint is in the middle too."""
-    from swiftfl.engines.virtual import Virtual
+    from swiftfl.engines.simulation.virtual import Virtual
 
     config = small(evaluation__every_epochs=1.0)
     advance, calls = Virtual.advance, []
@@ -154,7 +154,7 @@ def test_control_c_between_two_evaluations(tmp_path: Path, monkeypatch: pytest.M
         advance(engine, iterations)
 
     monkeypatch.setattr(Virtual, "advance", interrupted)
-    with pytest.raises(Stopped):
+    with pytest.raises(RunStopped):
         run(config, tmp_path / "run")
     monkeypatch.undo()
     tree, _ = RunFolder.open(tmp_path / "run").read_checkpoint() or ({}, {})
@@ -165,12 +165,12 @@ def test_control_c_between_two_evaluations(tmp_path: Path, monkeypatch: pytest.M
 def test_a_run_that_is_not_recorded_just_stops() -> None:
     with pytest.raises(KeyboardInterrupt) as stop:
         run(small(), progress=StopAt(2))
-    assert not isinstance(stop.value, Stopped)
+    assert not isinstance(stop.value, RunStopped)
 
 
 def test_without_a_checkpoint_resuming_starts_over(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(Stopped):
+    with pytest.raises(RunStopped):
         run(small(), out, StopAt(3))
     RunFolder.open(out).remove_checkpoint()
     same(resume(out), run(small()))
@@ -178,7 +178,7 @@ def test_without_a_checkpoint_resuming_starts_over(tmp_path: Path) -> None:
 
 def test_rows_after_the_checkpoint_and_a_torn_line_are_dropped(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(Stopped):
+    with pytest.raises(RunStopped):
         run(small(), out, StopAt(2))
     folder = RunFolder.open(out)
     folder.append("metrics.jsonl", {"iteration": 10**6})
@@ -202,7 +202,7 @@ def test_a_finished_run_is_not_resumed(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_federation_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(Stopped):
+    with pytest.raises(RunStopped):
         run(small(), out, StopAt(2))
     config = json.loads((out / "config.json").read_text())
     config["topology"]["clients"] = 5

@@ -19,11 +19,11 @@ from conformance.test_algorithms import MAKERS
 from swiftfl.algorithms import AdPsgd, Swift, dsgd
 from swiftfl.costs import Costs
 from swiftfl.engines import Virtual, checkpoint
-from swiftfl.engines.network import CHANGES, Change, Dynamics, Network, Rates
+from swiftfl.engines.membership import CHANGES, Change, Dynamics, Membership, Rates
 from swiftfl.errors import UserError
+from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import resume, run
 from swiftfl.graph import Topology, communication_coefficients
-from swiftfl.recipes import recipe
 from swiftfl.rules import SGD
 from swiftfl.vector import Weights
 from swiftfl.workload.quadratic import Free
@@ -49,7 +49,7 @@ def setup_of(
     p = communication_coefficients(graph, None, method).influence.tolist()
     options.setdefault("costs", PLAIN)
     return quadratic_setup(
-        algorithm, graph, method=method, network=lambda: Network(graph, p, method, dynamics, 5), **options
+        algorithm, graph, method=method, network=lambda: Membership(graph, p, method, dynamics, 5), **options
     )[0]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from swiftfl.experiment.build import build
-from swiftfl.recipes import synthetic
+from swiftfl.experiment.recipes import synthetic
 
 
 @pytest.mark.parametrize("engine", ["virtual", "sampled"])

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from swiftfl.experiment.crew import Progress as Campaign
+    from swiftfl.experiment.pool import CampaignProgress as Campaign
 
 _QUIET_SECONDS = 30.0
 

@@ -29,7 +29,7 @@ def demo(
 ) -> None:
     """SWIFT against D-SGD: 16 clients in a ring, one of them slow, real digits, under a minute."""
     from swiftfl.experiment.build import build
-    from swiftfl.experiment.run import Stopped, run
+    from swiftfl.experiment.run import RunStopped, run
     from swiftfl.record import RunFolder
 
     configs = {name: _config(name, slowdown, epochs, seed) for name in NAMES}
@@ -41,7 +41,7 @@ def demo(
                 name: run(config, folder.path / name, screen.of(NAMES[name]))
                 for name, config in configs.items()
             }
-        except Stopped:  # half a demo is not worth going on with
+        except RunStopped:  # half a demo is not worth going on with
             raise KeyboardInterrupt from None
     summary: dict[str, Any] = {
         "algorithms": {name: {key: r.summary[key] for key in COLUMNS} for name, r in results.items()},
@@ -56,7 +56,7 @@ def demo(
 
 
 def _config(name: str, slowdown: float, epochs: int, seed: int) -> Config:
-    from swiftfl.recipes import digits
+    from swiftfl.experiment.recipes import digits
 
     return digits().with_changes(
         {

@@ -72,10 +72,10 @@ def reproduce(
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once (default: one per core).")] = None,
 ) -> None:
     """Reproduce the paper's tables and figures. The same command again goes on where it stopped."""
-    from swiftfl.cli.reproduction import Task  # torch takes a second to import: `--help` does without
-    from swiftfl.recipes.paper import Options
+    from swiftfl.reproduce.command import Task  # torch takes a second to import: `--help` does without
+    from swiftfl.reproduce.recipes import ReproductionOptions
 
-    options = Options(
+    options = ReproductionOptions(
         engine=engine.value,
         device=device,
         baseline_weights=baseline_weights.value,

@@ -205,8 +205,8 @@ def resume(
 
 def _run(recipe: str, changes: dict[str, Any], out: Path | None, as_json: bool) -> None:
     from swiftfl.experiment.config import parse
+    from swiftfl.experiment.recipes import recipe as named
     from swiftfl.experiment.run import run as run_config
-    from swiftfl.recipes import recipe as named
 
     config = parse(read_object(Path(recipe))) if recipe.endswith(".json") else named(recipe)
     config = config.with_changes(fit_ranks(config, changes))

@@ -1,7 +1,7 @@
 """Engines: worlds in which algorithms run."""
 
-from swiftfl.engines.sampled import Sampled
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.virtual import Virtual
+from swiftfl.engines.simulation.sampled import Sampled
+from swiftfl.engines.simulation.virtual import Virtual
 
 __all__ = ["Sampled", "Setup", "Virtual"]

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client
 from swiftfl.costs import Costs
-from swiftfl.engines.network import Network
+from swiftfl.engines.membership import Membership
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
 from swiftfl.schedule import StepSize
@@ -64,7 +64,7 @@ class Setup:
     influence: Sequence[float]
     costs: Costs = field(default_factory=Costs)
     barrier: Barrier = "neighbours"
-    network: Callable[[], Network] | None = None
+    network: Callable[[], Membership] | None = None
     epochs: int | None = None
     iterations: int | None = None
     seed: int = 0

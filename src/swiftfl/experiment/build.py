@@ -21,9 +21,9 @@ from swiftfl.data.parse import partition
 from swiftfl.data.partition import Partition
 from swiftfl.data.registry import dataset
 from swiftfl.engines import Setup
-from swiftfl.engines.network import Change, Dynamics, Network, Rates
-from swiftfl.engines.sampled import Sampled
-from swiftfl.engines.virtual import Virtual
+from swiftfl.engines.membership import Change, Dynamics, Membership, Rates
+from swiftfl.engines.simulation.sampled import Sampled
+from swiftfl.engines.simulation.virtual import Virtual
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import AlgorithmConfig, Config, NetworkConfig, TopologyConfig
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
@@ -138,7 +138,7 @@ def build_costs(config: Config) -> Costs:
     )
 
 
-def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Network] | None:
+def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Membership] | None:
     """A network that changes, made anew for every engine; None for one that stays as it is."""
     c = config.engine.network
     if c == NetworkConfig() and config.influence != "measured" and not config.engine.real:
@@ -156,7 +156,7 @@ def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Ne
     )
     dynamics.check(coefficients.topology.n)
     given = coefficients.influence.tolist()
-    return lambda: Network(coefficients.topology, given, coefficients.method, dynamics, config.seed)
+    return lambda: Membership(coefficients.topology, given, coefficients.method, dynamics, config.seed)
 
 
 def weights_method(config: AlgorithmConfig) -> str:

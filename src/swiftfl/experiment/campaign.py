@@ -15,13 +15,13 @@ from typing import Any
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import resolve
 from swiftfl.experiment.config import Config, parse
-from swiftfl.experiment.crew import DIVERGED, Crew, Job, Progress
+from swiftfl.experiment.pool import DIVERGED, CampaignProgress, Job, JobPool
 from swiftfl.record import RunFolder
 
 
-def campaign(jobs: Sequence[Job], workers: int, show: Callable[[Progress], None]) -> Progress:
+def campaign(jobs: Sequence[Job], workers: int, show: Callable[[CampaignProgress], None]) -> CampaignProgress:
     """Run what has not finished, in this order, so many at a time; KeyboardInterrupt when stopped."""
-    progress = Progress(len(jobs), sum(job.steps for job in jobs))
+    progress = CampaignProgress(len(jobs), sum(job.steps for job in jobs))
     left = []
     for job in jobs:
         if not finished(job):
@@ -33,7 +33,7 @@ def campaign(jobs: Sequence[Job], workers: int, show: Callable[[Progress], None]
             progress.failed[str(job.path)] = DIVERGED
     if left:
         with _stopping() as stopped:
-            Crew(left, progress, show, stopped).work(min(workers, len(left)))
+            JobPool(left, progress, show, stopped).work(min(workers, len(left)))
     show(progress)
     return progress
 

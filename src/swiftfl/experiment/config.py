@@ -119,7 +119,7 @@ class ChangeConfig(Section):
 
 
 class NetworkConfig(Section):
-    """How the network changes; rates are per second and client (or edge). See `engines.network`."""
+    """How the network changes; rates are per second and client (or edge). See `engines.membership`."""
 
     changes: list[ChangeConfig] = []
     crash_rate: Seconds = 0.0

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from swiftfl.engines.board import FINISHED
-from swiftfl.engines.journal import count_lives
-from swiftfl.engines.local import Local
-from swiftfl.engines.process import Options
-from swiftfl.engines.saves import Saved, common, read_all
+from swiftfl.engines.live.journal import count_lives
+from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.worker import LiveOptions
+from swiftfl.engines.live.saves import Saved, common, read_all
+from swiftfl.engines.live.status import FINISHED
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.measure import finite, row
 from swiftfl.experiment.measure_live import measure_live, summarise_live
-from swiftfl.experiment.run import Progress, Result, Stopped, record_start
+from swiftfl.experiment.run import Progress, Result, RunStopped, record_start
 from swiftfl.record import RunFolder
 from swiftfl.vector import consensus
 
@@ -63,9 +63,9 @@ def _saved(folder: Path, parts: Parts) -> tuple[list[Saved | None], list[int]]:
     return common([read_all(folder, i, size) for i in range(n)], in_rounds), lives
 
 
-def build_options(config: Config, session: int = 0) -> Options:
+def build_options(config: Config, session: int = 0) -> LiveOptions:
     live = config.engine.live
-    return Options(live.save_seconds, live.save_steps, live.record, live.restart_lost, session=session)
+    return LiveOptions(live.save_seconds, live.save_steps, live.record, live.restart_lost, session=session)
 
 
 class _Watch:
@@ -117,7 +117,7 @@ class _Watch:
         if engine.stopped:
             if self.folder is None:
                 raise KeyboardInterrupt
-            raise Stopped(f"stopped; to go on: swiftfl resume {self.folder.path}") from None
+            raise RunStopped(f"stopped; to go on: swiftfl resume {self.folder.path}") from None
         engine.fail_if_all_are_lost()
         last = measure_live(engine, self.config.evaluation.clients)
         self._add(row(last))

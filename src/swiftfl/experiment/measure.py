@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.engines.world import World
+from swiftfl.engines.simulation.world import World
 from swiftfl.vector import Vector, consensus, consensus_distance
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.engines.arrivals import REASONS
-from swiftfl.engines.local import Local
-from swiftfl.engines.mpi import Mpi
-from swiftfl.engines.rates import RateReport, rate_report
+from swiftfl.engines.influence import RateReport, rate_report
+from swiftfl.engines.live.inbox import REASONS
+from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.mpi.engine import Mpi
 from swiftfl.experiment.measure import Measurement, mean_per_epoch, spread
 from swiftfl.vector import consensus, consensus_distance
 

@@ -13,18 +13,18 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from swiftfl.engines.journal import count_lives
-from swiftfl.engines.mpi import Mpi
-from swiftfl.engines.saves import common, read_all
+from swiftfl.engines.live.journal import count_lives
+from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.saves import common, read_all
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.live import CLIENTS, build_options
 from swiftfl.experiment.measure import Measurement, row
 from swiftfl.experiment.measure_live import measure_live, summarise_live
-from swiftfl.experiment.run import Progress, Result, Stopped, record_start
+from swiftfl.experiment.run import Progress, Result, RunStopped, record_start
 from swiftfl.record import RunFolder
-from swiftfl.transports.mpi import World, world
+from swiftfl.transports.mpi import MpiJob, world
 from swiftfl.vector import consensus
 
 _STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -64,7 +64,7 @@ def _saved(folder: Path, parts: Parts) -> tuple[list, list[int]]:  # type: ignor
     return common(saves, in_rounds), [count_lives(folder, i) for i in range(n)]
 
 
-def _ranks_for(config: Config) -> World:
+def _ranks_for(config: Config) -> MpiJob:
     """The job's ranks, if there are as many as clients."""
     ranks, n = world(), config.topology.clients
     if ranks.size != n:
@@ -86,7 +86,7 @@ def _new_folder(out: Path | None, config: Config, parts: Parts) -> Path | None:
     return folder.path.resolve()
 
 
-def _agree(ranks: World, prepare: Callable[[], Path | None]) -> Path | None:
+def _agree(ranks: MpiJob, prepare: Callable[[], Path | None]) -> Path | None:
     """What the first rank prepares, for all; what it cannot prepare fails everywhere, told once."""
     answer: dict[str, str | None] = {}
     if ranks.rank == 0:
@@ -115,7 +115,7 @@ class _Rank:
             engine.live()
         if engine.stopped:
             text = "stopped" if self.out is None else f"stopped; to go on: {self._again()}"
-            raise Stopped(text if engine.me == 0 else "")
+            raise RunStopped(text if engine.me == 0 else "")
         atexit.register(_leave, engine)  # when the result has been shown
         return self._record() if engine.over else Result(self.config, {}, [], [])
 

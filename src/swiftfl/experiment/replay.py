@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from swiftfl.engines.replay import replay
+from swiftfl.engines.live.replay import replay
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import parse

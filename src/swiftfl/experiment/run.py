@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from swiftfl.engines import checkpoint
-from swiftfl.engines.network import CHANGES
-from swiftfl.engines.sampled import Sampled
-from swiftfl.engines.virtual import Virtual
+from swiftfl.engines.membership import CHANGES
+from swiftfl.engines.simulation import checkpoint
+from swiftfl.engines.simulation.sampled import Sampled
+from swiftfl.engines.simulation.virtual import Virtual
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build, resolve
 from swiftfl.experiment.config import Config, parse
@@ -26,7 +26,7 @@ _STEPS_BETWEEN_LOOKS = 16
 _SECONDS_BETWEEN_TELLING = 0.5
 
 
-class Stopped(KeyboardInterrupt):
+class RunStopped(KeyboardInterrupt):
     """The user stopped a recorded run (Ctrl-C); it can go on from a checkpoint."""
 
 
@@ -237,7 +237,7 @@ def _stop(engine: Virtual | Sampled, recorder: _Recorder) -> NoReturn:
     _save(engine, recorder)
     if recorder.folder is None:
         raise KeyboardInterrupt
-    raise Stopped(f"stopped; to go on: swiftfl resume {recorder.folder.path}") from None
+    raise RunStopped(f"stopped; to go on: swiftfl resume {recorder.folder.path}") from None
 
 
 def _save(engine: Virtual | Sampled, recorder: _Recorder) -> None:

@@ -54,7 +54,7 @@ summary { cursor: pointer; color: var(--link); }
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A chapter of the page: its anchor, its heading, and its HTML."""
 
     anchor: str
@@ -62,7 +62,7 @@ class Section:
     body: str
 
 
-def page(title: str, opening: str, sections: Iterable[Section]) -> str:
+def page(title: str, opening: str, sections: Iterable[PageSection]) -> str:
     """The whole document. Policy and policy alone: nothing from elsewhere may be loaded."""
     chapters = list(sections)
     contents = "".join(f'<li><a href="#{c.anchor}">{html.escape(c.heading)}</a></li>' for c in chapters)

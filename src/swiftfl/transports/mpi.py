@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from swiftfl.errors import UserError
-from swiftfl.transports.messages.bells import NAME_BYTES, Bells
-from swiftfl.transports.messages.ends import MessageTransport
+from swiftfl.transports.messages.doorbell import NAME_BYTES, Doorbell
+from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import GARBLED, LOST, Bytes, Transfer
 from swiftfl.vector import Vector
 
@@ -43,12 +43,12 @@ def _mpi() -> Any:
 
 
 @lru_cache(None)
-def world() -> World:
+def world() -> MpiJob:
     """This job's ranks; MPI can be started only once."""
-    return World()
+    return MpiJob()
 
 
-class Wire:
+class MpiWire:
     """One transport's messages, on a communicator of its own: no other's can be mistaken for them."""
 
     def __init__(self, mpi: Any, comm: MPI.Intracomm) -> None:
@@ -58,9 +58,9 @@ class Wire:
         self._statuses: list[MPI.Status] = []
         self.bells = self._exchange_bells()
 
-    def _exchange_bells(self) -> Bells:
+    def _exchange_bells(self) -> Doorbell:
         """All ranks come to this together."""
-        bells = Bells(self.rank)
+        bells = Doorbell(self.rank)
         own = np.frombuffer(bells.name.ljust(NAME_BYTES, b"\0"), np.uint8)
         names = np.zeros((self.size, NAME_BYTES), np.uint8)
         self._comm.Allgather(own, names)
@@ -97,7 +97,7 @@ class Wire:
         return GARBLED if self._mpi.Get_error_class(error) == self._mpi.ERR_TRUNCATE else LOST
 
 
-class World:
+class MpiJob:
     """All ranks of this job, or some of them."""
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
@@ -114,12 +114,12 @@ class World:
 
     def connect(self, neighbours: Sequence[Sequence[int]], x0: Vector) -> MessageTransport:
         """This rank's end of a new transport; all ranks call it together."""
-        return MessageTransport(Wire(self._mpi, self._comm.Dup()), neighbours, x0)
+        return MessageTransport(MpiWire(self._mpi, self._comm.Dup()), neighbours, x0)
 
-    def part(self, n: int) -> World | None:
+    def part(self, n: int) -> MpiJob | None:
         """The first n ranks as a world of their own, for them; all call it together."""
         comm: Any = self._comm.Split(0 if self.rank < n else 1, self.rank)
-        return World(comm) if self.rank < n else None
+        return MpiJob(comm) if self.rank < n else None
 
     def tell(self, value: object, who: int = 0) -> Any:
         """That rank's value (anything JSON can hold), for everybody; all call it together."""

@@ -12,7 +12,7 @@ import swiftfl as s
 from swiftfl.algorithms import dsgd
 from swiftfl.cli.main import app
 from swiftfl.engines import Virtual
-from swiftfl.engines.network import Change, Dynamics, Network
+from swiftfl.engines.membership import Change, Dynamics, Membership
 from swiftfl.graph import Coefficients
 from swiftfl.graph.coefficients import promised
 from swiftfl.graph.influence import Influence
@@ -88,7 +88,7 @@ def test_a_network_that_changes_keeps_them() -> None:
         graph,
         method="uniform",
         epochs=20,
-        network=lambda: Network(graph, p, "uniform", dynamics, 0),
+        network=lambda: Membership(graph, p, "uniform", dynamics, 0),
     )
     engine = run_to_end(Virtual(setup))
     assert dict(engine.terms[0].w.of) == pytest.approx({1: 1 / 3, 2: 1 / 3})

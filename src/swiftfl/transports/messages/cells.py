@@ -12,32 +12,32 @@ import threading
 from collections.abc import Callable, Sequence
 
 from swiftfl.transports.base import Lost
-from swiftfl.transports.messages.parcel import Parcel
-from swiftfl.transports.messages.pump import Pump
+from swiftfl.transports.messages.message import Message
+from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.wire import ANSWER, ASK, LOST
 from swiftfl.vector import Statistics, Vector, advance
 
 
-class Cells:
+class RemoteCells:
     """Client i's cell, and the door through which neighbours ask; it opens with the first use."""
 
-    def __init__(self, pump: Pump, x0: Vector, neighbours: Sequence[int]) -> None:
+    def __init__(self, pump: ProgressThread, x0: Vector, neighbours: Sequence[int]) -> None:
         self._pump = pump
         self._x: Vector = x0.copy()
         self._lock = threading.Lock()
-        self._own, self._reply = Parcel(x0.size, x0.dtype), Parcel(x0.size, x0.dtype)
+        self._own, self._reply = Message(x0.size, x0.dtype), Message(x0.size, x0.dtype)
         self._asking = False
         with pump.moving:
             for k in neighbours:
-                self._listen(k, Parcel(x0.size, x0.dtype))
+                self._listen(k, Message(x0.size, x0.dtype))
 
     # --- for neighbours, by the thread -----------------------------------------------------------
 
-    def _listen(self, k: int, parcel: Parcel) -> None:
+    def _listen(self, k: int, parcel: Message) -> None:
         if k not in self._pump.gone:
             self._pump.receive(parcel.data, k, ASK, lambda count: self._asked(k, parcel, count))
 
-    def _asked(self, k: int, parcel: Parcel, count: int) -> None:
+    def _asked(self, k: int, parcel: Message, count: int) -> None:
         """Meet half way; the buffer of the question carries the answer."""
         if count == LOST:
             return

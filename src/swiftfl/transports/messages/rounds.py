@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from swiftfl.transports.base import Finished, Lost
-from swiftfl.transports.messages.bells import CAME
-from swiftfl.transports.messages.parcel import Parcel
-from swiftfl.transports.messages.pump import Pump
+from swiftfl.transports.messages.doorbell import CAME
+from swiftfl.transports.messages.message import Message
+from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.wire import LOST, OFFER
 from swiftfl.vector import Vector
 
@@ -26,20 +26,20 @@ T = TypeVar("T")
 class Edge:
     """What arrives from one neighbour, in order; receiving starts with the first round."""
 
-    def __init__(self, pump: Pump, source: int, like: Vector) -> None:
+    def __init__(self, pump: ProgressThread, source: int, like: Vector) -> None:
         self.pump, self.source = pump, source
         self.unheard = False  # our last offer was sent without ringing, and has not been taken
-        self.ready: list[Parcel] = []
+        self.ready: list[Message] = []
         self.refused = 0
         with pump.moving:
-            for parcel in (Parcel(like.size, like.dtype), Parcel(like.size, like.dtype)):
+            for parcel in (Message(like.size, like.dtype), Message(like.size, like.dtype)):
                 self._receive(parcel)
 
-    def _receive(self, parcel: Parcel) -> None:
+    def _receive(self, parcel: Message) -> None:
         if self.source not in self.pump.gone:
             self.pump.receive(parcel.data, self.source, OFFER, lambda count: self._arrived(parcel, count))
 
-    def _arrived(self, parcel: Parcel, count: int) -> None:
+    def _arrived(self, parcel: Message, count: int) -> None:
         if parcel.is_whole(count):
             self.ready.append(parcel)
             if self.unheard:  # so now it waits, and may sleep
@@ -59,12 +59,12 @@ class Edge:
             self._receive(self.ready.pop(0))
 
 
-class Rounds:
+class MessageRounds:
     """Client i's part. `finished(k)` tells the last round that k offered to us, once k has finished."""
 
-    def __init__(self, pump: Pump, like: Vector, finished: Callable[[int], int | None]) -> None:
+    def __init__(self, pump: ProgressThread, like: Vector, finished: Callable[[int], int | None]) -> None:
         self._pump, self._like, self._finished = pump, like, finished
-        self._offers: list[Parcel] = []
+        self._offers: list[Message] = []
         self._pins = [0, 0]
         self._turn = 0
         self._edges: dict[int, Edge] = {}
@@ -72,7 +72,7 @@ class Rounds:
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
         if len(self._offers) < 2:
-            self._offers.append(Parcel(x.size, x.dtype))
+            self._offers.append(Message(x.size, x.dtype))
         slot, self._turn = self._turn, 1 - self._turn
         self._pump.wait(lambda: self._pins[slot] == 0)
         parcel = self._offers[slot]

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.transports.messages.bells import Bells
+from swiftfl.transports.messages.doorbell import Doorbell
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -42,7 +42,7 @@ class Wire(Protocol):
     def size(self) -> int: ...
 
     @property
-    def bells(self) -> Bells: ...
+    def bells(self) -> Doorbell: ...
 
     def send(self, data: Bytes, to: int, tag: int) -> Transfer:
         """Start to send; it completes when the receiver has taken it, so that nothing ever piles up."""

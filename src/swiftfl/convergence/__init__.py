@@ -1,5 +1,0 @@
-"""The theorem, measured: `swiftfl reproduce convergence`, described in docs/convergence.md."""
-
-from swiftfl.convergence.reproduce import reproduce
-
-__all__ = ["reproduce"]

@@ -1,0 +1,1 @@
+"""Engines with real clients and a wall clock."""

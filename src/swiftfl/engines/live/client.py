@@ -1,0 +1,307 @@
+"""The life of one client in real time: the loop that serves its verbs over a transport.
+
+The loop knows nothing of how its process was made, nor of the others but through its `Transport`
+(models) and its `Control` (what the engine tells it, and what it tells the engine). Every second of a
+step is *waiting* (blocked on others), *communication* (publishing, reading, averaging, recording) or
+*compute* (all the rest: batch, gradient, update rule), so the three add up to the wall time of a step.
+
+A client that is slowed down sleeps after each gradient, so that computing takes `factor` times as long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from swiftfl.client import Client, State
+from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
+from swiftfl.engines.live.journal import Journal, version
+from swiftfl.engines.live.saves import Saver
+from swiftfl.engines.setup import Setup
+from swiftfl.engines.simulation.world import Terms
+from swiftfl.sample import Slope
+from swiftfl.transports.base import Lost, Stopped, Transport
+from swiftfl.vector import Vector, mix
+from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Load, Mix, Publish, Verb
+
+Order = Literal["go_on", "save", "stop", "finish"]
+Outcome = Literal["stopped", "finished"]
+_SHOW_EVERY = 0.5
+
+
+@dataclass
+class Tally:
+    """What a client reports of itself; totals since the start of this life."""
+
+    compute: float = 0.0
+    communication: float = 0.0
+    waiting: float = 0.0
+    loss_sum: float = 0.0
+    loss_count: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    saves_failed: int = 0
+
+
+class Control(Protocol):
+    """A client's line to its engine; no call ever blocks but `hold`."""
+
+    def report(self, c: int, tally: Tally) -> None:
+        """Step c is about to start."""
+
+    def news(self) -> list[Terms]:
+        """New terms that have arrived since the last call, oldest first."""
+
+    def order(self, c: int) -> Order:
+        """What to do before step c."""
+
+    def hold(self, c: int) -> Order:
+        """Asked to stop before step c: wait until that is final (stop, finish) or withdrawn (go_on)."""
+
+
+class LiveClient:
+    """One client, from a state to the end of its run."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        index: int,
+        state: State,
+        life: int,
+        transport: Transport,
+        control: Control,
+        journal: Journal,
+        saver: Saver,
+        terms: Terms,
+    ) -> None:
+        self.setup, self.index, self.state, self.life = setup, index, state, life
+        self.transport, self.control = transport, control
+        self.journal, self.saver = journal, saver
+        self.tally = Tally()
+        self.gate = Gate(state.x)
+        self.in_rounds: bool = getattr(setup.algorithm, "in_rounds", True)
+        self.began = time.perf_counter()
+        self._mark = self.began  # when the verb that is being served began,
+        self._blocked = 0.0  # and how long the transport had been blocked by then
+        self._open: list[LazyInbox] = []
+        self._cell = False
+        self._publishes, self._shown = False, self.began
+        self._waiting_terms: list[Terms] = []
+        self.me: Client = self._adopt(terms)
+        self._serve: dict[type, Callable[[Any], object]] = {
+            Publish: self._publish,
+            Gradient: self._gradient,
+            Fetch: self._fetch,
+            Mix: self._mix,
+            Exchange: self._exchange,
+            AllReduce: self._all_reduce,
+            Load: self._load,
+            AverageWith: self._average_with,
+            Add: self._add,
+        }
+
+    # --- the loop ------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Step after step, to the end or until the engine says stop."""
+        with np.errstate(all="ignore"):  # models that are not finite are refused, counted and shown
+            return self._run()
+
+    def _run(self) -> Outcome:
+        last = self.setup.steps_of(self.index)
+        while self.state.c <= last:
+            self.control.report(self.state.c, self.tally)
+            self._take_terms()
+            order = self.control.order(self.state.c)
+            if order in ("stop", "finish"):
+                order = self.control.hold(self.state.c)
+            if order == "stop":
+                return self._stop()
+            if order == "finish":
+                break
+            now = time.perf_counter()
+            self._show(now)
+            if order == "save" or self.saver.due(self.state.c, now):
+                self.saver.save(self._current(), now)
+                self.tally.saves_failed = self.saver.failed
+            try:
+                self.step()
+            except Stopped:
+                return self._stop()
+        return self._finish()
+
+    def step(self) -> None:
+        """One local step of the algorithm, its verbs served."""
+        began = time.perf_counter()
+        spent = self.tally.communication + self.tally.waiting
+        self.state = self._serve_verbs(self.setup.algorithm.step(self.me, self.state))
+        self._note_open()
+        others = self.tally.communication + self.tally.waiting - spent
+        self.tally.compute += time.perf_counter() - began - others
+
+    def _serve_verbs(self, generator: Generator[Verb, object, State]) -> State:
+        serve = self._serve
+        try:
+            verb = next(generator)
+            while True:
+                verb = generator.send(serve[type(verb)](verb))
+        except StopIteration as end:
+            state: State = end.value
+            return state
+
+    def announce(self) -> None:
+        """Publish the model that this life starts from, so that neighbours can use it."""
+        self.transport.publish(self.state.x, version(self.life, self.state.c))
+
+    def _show(self, now: float) -> None:
+        """Algorithms that never publish let their model be seen now and then, by whoever evaluates."""
+        if not self._publishes and now - self._shown >= _SHOW_EVERY:
+            self._shown = now
+            self.transport.publish(self._current().x, version(self.life, self.state.c))
+
+    def _stop(self) -> Outcome:
+        self.saver.save(self._current(), time.perf_counter())
+        self.journal.end(self.state.c)
+        self.control.report(self.state.c, self.tally)
+        return "stopped"
+
+    def _finish(self) -> Outcome:
+        """The last model stays with the neighbours, and nobody waits for this client any more."""
+        self.transport.publish(self.state.x, version(self.life, self.state.c))
+        self.transport.finish()
+        self.journal.end(self.state.c)
+        self.saver.save(self.state, time.perf_counter())
+        self.control.report(self.state.c, self.tally)
+        return "finished"
+
+    def last_words(self) -> None:
+        """When everybody has finished: a cell that others have changed since is published again."""
+        if self._cell:
+            self.state = self._current()
+            self.transport.publish(self.state.x, version(self.life, self.state.c))
+            self.saver.save(self.state, time.perf_counter())
+
+    def _current(self) -> State:
+        """The state to save: with a shared cell, the model is what the cell holds."""
+        if not self._cell:
+            return self.state
+        return State(self.transport.load(), self.state.c, self.state.memory)
+
+    # --- terms ---------------------------------------------------------------------------------
+
+    def _take_terms(self) -> None:
+        """Adopt the newest terms that already hold; only ever between two steps."""
+        self._waiting_terms += self.control.news()
+        if not self._waiting_terms:
+            return
+        due = [terms for terms in self._waiting_terms if terms.from_round <= self.state.c]
+        if due:
+            self._waiting_terms = [t for t in self._waiting_terms if t.from_round > self.state.c]
+            self.me = self._adopt(due[-1])
+
+    def _adopt(self, terms: Terms) -> Client:
+        self.journal.terms(self.state.c, terms.w, terms.scale)
+        return self.setup.client(self.index, terms.w, terms.scale)
+
+    # --- clocks --------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """A verb that has to do with others begins."""
+        self._mark = time.perf_counter()
+        self._blocked = self.transport.waited
+
+    def _communicated(self) -> None:
+        """It ends; in part of the time the transport was blocked."""
+        waited = self.transport.waited - self._blocked
+        self.tally.waiting += waited
+        self.tally.communication += time.perf_counter() - self._mark - waited
+
+    # --- wait-free verbs -----------------------------------------------------------------------
+
+    def _publish(self, verb: Publish) -> None:
+        self._publishes = True
+        self._start()
+        self.transport.publish(verb.x, version(self.life, verb.version))
+        self._communicated()
+
+    def _gradient(self, verb: Gradient) -> Slope:
+        began = time.perf_counter()
+        slope = self.setup.workload.gradient(verb.x, verb.batch)
+        now = time.perf_counter()
+        costs = self.setup.costs
+        factor = costs.gradient(self.index, verb.batch.counter, now - self.began) / (costs.compute or 1.0)
+        if factor > 1.0:
+            time.sleep((factor - 1.0) * (now - began))
+        self.tally.loss_sum += slope.loss
+        self.tally.loss_count += 1
+        return slope
+
+    def _fetch(self, verb: Fetch) -> NewestInbox:
+        gone = self.transport.lost()
+        here = [k for k in verb.neighbours if k not in gone] if gone else verb.neighbours
+        inbox = NewestInbox(self.transport, here, self.gate)
+        self._open.append(inbox)
+        return inbox
+
+    def _mix(self, verb: Mix) -> Vector:
+        if not isinstance(verb.inbox, LazyInbox):
+            return mix(verb.w, verb.x, verb.inbox)
+        self._start()
+        half = verb.inbox.mix(verb.w, verb.x, self.gate.spare)
+        self._note(verb.inbox)
+        self._communicated()
+        return half
+
+    def _note(self, inbox: LazyInbox) -> None:
+        """Write down what was used, before anything that depends on it is published."""
+        write = self.journal.saw if isinstance(inbox, NewestInbox) else self.journal.met
+        write(self.state.c, inbox.used)
+        self._open = [other for other in self._open if other is not inbox]
+        if self.gate.any_refused:
+            self.tally.refused = {str(reason): count for reason, count in self.gate.refused.items()}
+
+    def _note_open(self) -> None:
+        for inbox in list(self._open):
+            self._note(inbox)
+
+    # --- waiting verbs -------------------------------------------------------------------------
+
+    def _exchange(self, verb: Exchange) -> RoundInbox:
+        self._start()
+        if verb.neighbours:
+            self.transport.offer(verb.x, verb.round, verb.neighbours)
+        self._communicated()
+        inbox = RoundInbox(self.transport, verb.neighbours, verb.round, self.gate)
+        self._open.append(inbox)
+        return inbox
+
+    def _all_reduce(self, verb: AllReduce) -> Vector:
+        self._start()
+        mean = self.transport.all_reduce(verb.value, verb.weight, verb.round)
+        self._communicated()
+        return mean
+
+    def _load(self, verb: Load) -> Vector:
+        self._cell = True
+        self._start()
+        x = self.transport.load()
+        self._communicated()
+        return x
+
+    def _average_with(self, verb: AverageWith) -> Vector:
+        self._start()
+        try:
+            x = self.transport.average_with(verb.neighbour)
+        except Lost:
+            x = self.transport.load()
+        self._communicated()
+        return x
+
+    def _add(self, verb: Add) -> Vector:
+        self._start()
+        x = self.transport.add(verb.move, verb.statistics)
+        self._communicated()
+        return x

@@ -1,0 +1,1 @@
+"""Real clients on one machine: one process each."""

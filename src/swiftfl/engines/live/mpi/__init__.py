@@ -1,0 +1,1 @@
+"""Real clients on a cluster: one MPI rank each."""

@@ -1,0 +1,213 @@
+"""How the ranks of a run and its first rank keep in touch: small tables on lanes that keep the newest.
+
+Every client sends its row of the board to client 0, which sends everybody its orders, who is lost, and the
+influence that holds. Nobody waits for either, and each client works out its own new coefficients: all have
+the same network and are told the same, so they get the same matrix. If client 0 is lost there are no more
+orders: its neighbours keep its weight for themselves, and all train on to their end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from swiftfl.engines.live.client import Order, Tally
+from swiftfl.engines.live.status import AT, COLUMNS, HOLDING, RUNNING, StatusTable
+from swiftfl.engines.membership import Membership
+from swiftfl.engines.simulation.world import Terms
+from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
+from swiftfl.transports.messages.transport import MessageTransport
+from swiftfl.transports.messages.wire import ORDER, STATUS
+from swiftfl.vector import Vector
+
+FIRST = 0
+"""The client whose process supervises and records the run."""
+TICK = 0.05
+_LEAVE, _FROM_ROUND, _SERIAL, _TABLES = 8, 9, 10, 11
+_LOOK_EVERY = 0.005
+_CPU_EVERY = 0.2
+
+Table = npt.NDArray[np.float64]
+
+
+class RankChannel:
+    """One rank's desk. Its thread sends and hears, and calls `supervise` on the first rank."""
+
+    def __init__(self, transport: MessageTransport, network: Membership | None, board: StatusTable) -> None:
+        self.transport, self.network = transport, network
+        self.me, self.n = transport.i, transport.n
+        self.board = board
+        self._asked = threading.Event()  # to stop, by a signal
+        self.hushed = False  # nothing more to report
+        self.last_heard = dict.fromkeys(range(self.n), time.monotonic())
+        self.terms: list[Terms] = []
+        self.supervise: Callable[[], None] = lambda: None
+        self.failure: BaseException | None = None
+        self._out = np.zeros(_TABLES + 2 * self.n)
+        self._out[_TABLES + self.n :] = 0.0 if network is None else network.influence
+        self._row = np.zeros(len(COLUMNS))
+        self._serial = 0
+        self._closing = False
+        others = [k for k in range(self.n) if k != FIRST]
+        if self.me == FIRST:
+            self._orders = NewestSender(transport.pump, ORDER, self._out.size, np.float64, others)
+            self._statuses = {k: NewestReceiver(transport.pump, STATUS, k, self._row) for k in others}
+        else:
+            self._status = NewestSender(transport.pump, STATUS, self._row.size, np.float64, [FIRST])
+            self._order = NewestReceiver(transport.pump, ORDER, FIRST, self._out)
+        self._heard = dict.fromkeys(others, 0)
+        self._sent: Table = np.zeros(0)
+        self._phase = -1.0  # as it was last told
+        self._version = 0
+        self._thread = threading.Thread(target=self._work, name="swiftfl-office", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Stop where the run can go on later; may be called by a signal."""
+        self._asked.set()
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+    def close(self) -> None:
+        self._closing = True
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while not self._closing:
+                self.tick()
+                if self._asked.wait(TICK):
+                    time.sleep(_LOOK_EVERY)  # there may be little time left
+        except BaseException as error:
+            self.failure = error
+
+    def tick(self) -> None:
+        if self.me != FIRST:
+            if not self.hushed:
+                self._version += 1
+                row = self.board.rows[self.me]
+                phase, self._phase = self._phase, row[AT["phase"]]
+                self._status.put(row, self._version, quiet=phase == self._phase and not self.asked)
+            self._order.read(self._obey)
+            return
+        self._hear()
+        self.supervise()
+        self._out[:_LEAVE] = self.board.orders
+        if not np.array_equal(self._out, self._sent):
+            self._version += 1
+            self._sent = self._out.copy()
+            self._orders.put(self._out, self._version)
+            self._take_part(self._out)
+
+    # --- the first rank --------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        for k, inlet in self._statuses.items():
+            if inlet.count != self._heard[k]:
+                self._heard[k] = inlet.count
+                self.last_heard[k] = time.monotonic()
+                self.board.rows[k] = inlet.read(lambda row, version: row.copy())
+
+    def renew(self, from_round: int) -> None:
+        """Everybody is to work out new coefficients, from who is known and what influence holds now."""
+        assert self.network is not None
+        self._out[_FROM_ROUND] = from_round
+        self._out[_SERIAL] += 1
+        self._out[_TABLES + self.n :] = self.network.influence
+
+    def lose(self, k: int) -> None:
+        """Tell everybody that client k is lost."""
+        self._out[_TABLES + k] = 1.0
+
+    def let_go(self, clean: bool) -> None:
+        """The run is over; without everybody there MPI cannot be ended in good order."""
+        self._out[_LEAVE] = 1.0 if clean else 2.0
+
+    # --- everybody -------------------------------------------------------------------------------
+
+    def _obey(self, orders: Vector, version: int) -> None:
+        if version:
+            self.board.orders[:] = orders[:_LEAVE]
+            self._out[:] = orders
+            self._take_part(orders)
+
+    def _take_part(self, orders: Vector) -> None:
+        """Adopt who is lost and, if there is a new serial number, new coefficients."""
+        lost = np.flatnonzero(orders[_TABLES : _TABLES + self.n]).tolist()
+        for k in lost:
+            self.transport.mark_gone(k)
+        if self.network is None or orders[_SERIAL] <= self._serial:
+            return
+        self._serial = int(orders[_SERIAL])
+        self.network.known.difference_update(lost)
+        self.network.present.difference_update(lost)
+        self.network.influence = np.array(orders[_TABLES + self.n :], dtype=np.float64)
+        renewed = self.network.renew()
+        if self.me in renewed:
+            self.terms.append(Terms(*renewed[self.me], int(orders[_FROM_ROUND])))
+
+    @property
+    def over(self) -> int:
+        """0 while the run goes on, 1 when all may leave, 2 when they must without MPI's farewell."""
+        return int(self._out[_LEAVE])
+
+    def wait_for(self, happened: Callable[[], bool]) -> None:
+        while not happened():
+            self.check()
+            time.sleep(_LOOK_EVERY)
+
+    def check(self) -> None:
+        self.transport.pump.check()
+        if self.failure is not None:
+            raise self.failure
+
+
+class RankControl:
+    """A client's control (`engines.live.Control`) over its office."""
+
+    def __init__(self, office: RankChannel, in_rounds: bool, life: int, first: int) -> None:
+        self.office, self.board, self.me = office, office.board, office.me
+        self.in_rounds, self.life, self.first = in_rounds, life, first
+        self.warnings: list[str] = []
+        self._cpu_at = self._cpu = 0.0
+        self._cpu_before = time.process_time()  # of imports, and of making the run
+
+    def report(self, c: int, tally: Tally, settle: bool = False) -> None:
+        now = time.perf_counter()
+        if settle or now - self._cpu_at >= _CPU_EVERY:
+            self._cpu_at, self._cpu = now, time.process_time() - self._cpu_before
+        self.board.write(self.me, c, self.life, c - self.first, self._cpu, tally)
+
+    def news(self) -> list[Terms]:
+        found = []
+        while self.office.terms:  # the office's thread may add to the same list meanwhile
+            found.append(self.office.terms.pop(0))
+        return found
+
+    def order(self, c: int) -> Order:
+        if self.office.asked and not self.in_rounds:
+            return "stop"
+        return self.board.order(c)
+
+    def hold(self, c: int) -> Order:
+        """Where clients meet in rounds, all stop before the same one, which the first rank names."""
+        self.board.enter(self.me, HOLDING)
+        while (order := self.order(c)) in ("stop", "finish"):
+            if self.board.final or not self.in_rounds:
+                return order
+            self.office.check()
+            time.sleep(_LOOK_EVERY)
+        self.board.enter(self.me, RUNNING)
+        return order
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)

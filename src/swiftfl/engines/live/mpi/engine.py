@@ -1,0 +1,175 @@
+"""Real clients on a cluster: one rank each, models as messages, and the first rank as supervisor.
+
+Every rank makes the same run and lives its own client with it (`engines.live.client`). The first rank also
+supervises (`engines.live.mpi.supervised`) and receives the last models. If it is lost itself, the lowest
+rank that is left receives them.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from swiftfl.client import State
+from swiftfl.engines.live.client import LiveClient
+from swiftfl.engines.live.journal import Journal, journal_file
+from swiftfl.engines.live.mpi.control import FIRST, RankControl
+from swiftfl.engines.live.mpi.supervised import Supervised
+from swiftfl.engines.live.saves import Saver
+from swiftfl.engines.live.status import COLUMNS, FINISHED, READY, RUNNING, STARTING, STOPPED
+from swiftfl.engines.simulation.world import Terms
+from swiftfl.transports.messages.message import Message
+from swiftfl.transports.messages.wire import FINAL, LOST
+from swiftfl.vector import Vector
+
+_FAREWELL = 5.0  # seconds for the last messages to arrive
+_UNTIL_ENDED = 60.0  # seconds in which the recorder writes its results and ends the job
+
+
+class Mpi(Supervised):
+    """One rank's part in a run. `live` is all of it; afterwards the recorder has everybody's numbers."""
+
+    name = "mpi"
+
+    # --- the life of this rank's client ----------------------------------------------------------
+
+    def live(self) -> None:
+        """From the first step to the last; returns when everybody's last model is with the recorder."""
+        try:
+            self._live()
+        finally:
+            self.office.close()
+            self.transport.close()
+
+    def _live(self) -> None:
+        i = self.me
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self.board.enter(i, STARTING)
+        self.office.start()
+        client, line, journal = self._client()
+        client.announce()
+        line.report(client.state.c, client.tally)
+        self.board.enter(i, READY)
+        self.office.wait_for(lambda: self.board.started or self.office.asked or self._headless())
+        self.board.enter(i, RUNNING)
+        client.began = time.perf_counter()
+        self.began = client.began if i != FIRST else self.began
+        outcome = client.run()
+        line.report(client.state.c, client.tally, settle=True)
+        self.board.enter(i, FINISHED if outcome == "finished" else STOPPED)
+        if outcome == "finished":
+            self.office.wait_for(lambda: self.board.released or self._headless())
+            client.last_words()
+        journal.close()
+        self.warnings += line.warnings
+        self._say_farewell(client.state.x, outcome == "finished")
+
+    def _client(self) -> tuple[LiveClient, RankControl, Journal]:
+        i, saved = self.me, self._saved[self.me]
+        life = self._lives[i] if saved is None else max(self._lives[i], saved.life + 1)
+        start = State(self.x0, 1) if saved is None else saved.state
+        line = RankControl(self.office, self.in_rounds, life, start.c)
+        kept = self.folder if self.options.record else None
+        journal = Journal(None if kept is None else journal_file(kept, i), line.warn)
+        if saved is None:
+            journal.start(life, self.options.session, 1, "initial")
+        else:
+            self.transport.cells.set(start.x)
+            journal.start(life, self.options.session, start.c, "saved", saved.life, saved.state.c)
+        seconds = None if self.in_rounds else self.options.save_seconds
+        saver = Saver(self.folder, i, life, line.warn, seconds, self.options.save_steps)
+        terms = Terms(self.setup.weights[i])
+        return (
+            LiveClient(self.setup, i, start, life, self.transport, line, journal, saver, terms),
+            line,
+            journal,
+        )
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _headless(self) -> bool:
+        return FIRST in self.transport.pump.gone
+
+    @property
+    def recorder(self) -> int:
+        """The lowest rank that is left: it has the last word."""
+        gone = self.transport.pump.gone | (self.world.failed() if self._headless() else set())
+        return min(k for k in range(self.n) if k not in gone)
+
+    def _say_farewell(self, x: Vector, finished: bool) -> None:
+        """Bring the last models together; then everybody leaves, in good order if all are there."""
+        if not finished:
+            self.office.wait_for(lambda: self._all_have_stopped())
+            return
+        if self.me == self.recorder:
+            self._gather(x)
+            self.office.let_go(clean=not self.silent)
+            self.office.tick()
+            self.transport.flush(_FAREWELL)
+        else:
+            self.office.hushed = True
+            self.transport.flush(_FAREWELL)
+            self._give(x)
+            self.office.wait_for(lambda: bool(self.office.over) or self._headless())
+
+    def _all_have_stopped(self) -> bool:
+        """On the first rank: nobody runs any more, or there was no time left to wait for that."""
+        self._stop_since = getattr(self, "_stop_since", time.monotonic())
+        phases = [self.board.phase(i) for i in self._living()]
+        patient = time.monotonic() - self._stop_since < 1.0
+        return self.me != FIRST or all(p in (STOPPED, FINISHED) for p in phases) or not patient
+
+    def _give(self, x: Vector) -> None:
+        """This rank's numbers and last model, to the recorder; to the next one if that is lost."""
+        parcel = self._final(x)
+        while (to := self.recorder) != self.me:
+            left: list[int] = []
+            with self.transport.pump.moving:
+                self.transport.pump.send(parcel.data, to, FINAL, left.append)
+            self.office.wait_for(lambda left=left: bool(left))  # type: ignore[misc]
+            if left[0] != LOST:
+                return
+        self._gather(x)
+
+    def _gather(self, x: Vector) -> None:
+        pump, came = self.transport.pump, dict[int, int]()
+        if self.me != FIRST:
+            for k in self.world.failed() | {FIRST}:
+                pump.gone.add(k)
+                self._note_loss(k, "its rank died")
+        self._finals = {self.me: self._final(x)}
+        for k in self._living():
+            if k != self.me:
+                parcel = self._finals[k] = Message(self._finals[self.me].vector.size, np.float64)
+                with pump.moving:
+                    pump.receive(parcel.data, k, FINAL, lambda count, k=k: came.update({k: count}))  # type: ignore[misc]
+        self.office.wait_for(lambda: all(k in came or k in pump.gone for k in self._finals if k != self.me))
+        for k in list(self._finals):
+            if k != self.me and not (k in came and self._finals[k].is_whole(came[k])):
+                del self._finals[k]
+                self._note_loss(k, "lost at the end")
+        for k, parcel in self._finals.items():
+            self.board.rows[k] = parcel.vector[: len(COLUMNS)]
+        self.ended_at = time.perf_counter()
+        self._over.set()
+
+    def _final(self, x: Vector) -> Message:
+        """A row of the board, and the model behind it."""
+        parcel = Message(len(COLUMNS) + x.size, np.float64)
+        parcel.fill(np.concatenate([self.board.rows[self.me], x.astype(np.float64)]))
+        return parcel
+
+    def leave(self) -> None:
+        """The end of MPI, after everything has been told.
+
+        In good order if all are there. Where ranks have died, MPI's own farewell may wait for ever, so
+        each leaves by itself; where one is stopped, the recorder ends the job, or that one would stay.
+        """
+        if self.office.over == 2:
+            if self.over:
+                self.world.abort(0)
+            time.sleep(_UNTIL_ENDED)
+        elif not self.transport.pump.gone and self.office.over:
+            self.world.leave()

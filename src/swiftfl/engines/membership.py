@@ -1,0 +1,286 @@
+"""A network that changes: clients join, leave, crash, come back and sleep; edges come and go.
+
+What happens to those who stay:
+
+1. The neighbours of a crashed client go on with its last model until they notice (`notice` seconds).
+2. From then on its weight stays with themselves: column sums and the symmetry of the expected matrix
+   survive that, so averaging remains valid at once.
+3. After `renewal` more seconds the coefficients are computed anew on what is left, one connected
+   component at a time, conditions (a)-(d) are checked, and each client takes its new weights at the
+   start of its next step. Algorithms that meet in rounds switch at one round that nobody has reached
+   yet, so that both ends of an edge agree on it.
+
+Whoever leaves in good order is noticed at once. Whoever joins or comes back starts from the newest
+model of a neighbour, with its own weight at one until the renewal that includes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from swiftfl.errors import UserError
+from swiftfl.graph import Coefficients, Topology, communication_coefficients, from_edges
+from swiftfl.streams import stream
+from swiftfl.vector import Weights
+
+Kind = Literal["crash", "return", "leave", "join", "sleep", "edge_down", "edge_up", "notice", "renew"]
+OF_A_CLIENT = ("crash", "return", "leave", "join", "sleep")
+OF_AN_EDGE = ("edge_down", "edge_up")
+CHANGES = (*OF_A_CLIENT, *OF_AN_EDGE, "notice", "renew")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that happens to the network at a time."""
+
+    time: float
+    kind: Kind
+    client: int = -1
+    edge: tuple[int, int] | None = None
+    seconds: float = 0.0
+    draw: int = 0  # of a random change: which draw of its kind it is
+
+    def check(self, n: int) -> None:
+        if not (math.isfinite(self.time) and self.time >= 0):
+            raise UserError(f"{self.kind}: the time must be finite and not negative, not {self.time}")
+        if self.kind in OF_A_CLIENT and not 0 <= self.client < n:
+            raise UserError(f"{self.kind} of client {self.client}: clients are 0 to {n - 1}")
+        if self.kind in OF_AN_EDGE:
+            i, j = self.edge or (-1, -1)
+            if not (0 <= i < n and 0 <= j < n and i != j):
+                raise UserError(f"{self.kind}: {self.edge} is not an edge among {n} clients")
+        if self.kind == "sleep" and not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise UserError(f"sleep of client {self.client} needs positive seconds, not {self.seconds}")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Events per second: of each client (crash, return of one that is away, sleep) and of each edge."""
+
+    crash: float = 0.0
+    come_back: float = 0.0
+    sleep: float = 0.0
+    sleep_seconds: float = 1.0
+    edge_down: float = 0.0
+    edge_up: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise UserError(f"rate {name} must be finite and not negative, not {getattr(self, name)}")
+
+    def any(self) -> bool:
+        return any((self.crash, self.sleep, self.edge_down))
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """How the network changes, and how fast it is noticed and repaired."""
+
+    changes: Sequence[Change] = ()
+    rates: Rates = field(default_factory=Rates)
+    notice: float = 0.1
+    renewal: float = 0.05
+    measured: bool = False
+    keep_objective: bool = False
+    measure_every: int = 20
+
+    def check(self, n: int) -> None:
+        for change in self.changes:
+            change.check(n)
+        if self.measure_every < 1:
+            raise UserError(
+                f"influence is measured every 1 step per client or more, not {self.measure_every}"
+            )
+        for name in ("notice", "renewal"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise UserError(f"{name} must be finite and not negative, not {getattr(self, name)}")
+
+
+class Membership:
+    """Who is there, which edges exist, and the coefficients that hold: the state of a changing network.
+
+    It decides; the world carries out. A client whose first change is a join is absent until then.
+    """
+
+    def __init__(
+        self, topology: Topology, influence: Sequence[float], method: str, dynamics: Dynamics, seed: int
+    ) -> None:
+        dynamics.check(topology.n)
+        self.n = topology.n
+        self.dynamics = dynamics
+        self.method = method
+        self.seed = seed
+        self.given = np.asarray(influence, dtype=np.float64)
+        self.influence = self.given
+        self.edges: set[tuple[int, int]] = {(int(i), int(j)) for i, j in topology.edges.tolist()}
+        self.up = set(self.edges)
+        self.present = self._present_at_start()
+        self.known = set(self.present)
+        self.unnoticed: set[int] = set()
+        self.draws: dict[str, int] = {}
+        self.renewals = 0
+
+    def _present_at_start(self) -> set[int]:
+        first: dict[int, str] = {}
+        for change in sorted(self.dynamics.changes, key=lambda change: change.time):
+            if change.kind in OF_A_CLIENT:
+                first.setdefault(change.client, change.kind)
+        return {i for i in range(self.n) if first.get(i) != "join"}
+
+    def first_changes(self) -> list[Change]:
+        """What is scheduled from the start: the given changes, and the first random ones."""
+        changes = list(self.dynamics.changes)
+        for i in sorted(self.present):
+            changes += self._random_of(i, 0.0, ("crash", "sleep"))
+        for edge in sorted(self.edges):
+            changes += self._random_edge(edge, 0.0, "edge_down")
+        return changes
+
+    def holds(self, change: Change) -> bool:
+        """False for a random change that a later draw has replaced."""
+        return not change.draw or change.draw == self.draws[_key(change.kind, change.client, change.edge)]
+
+    def followers(self, change: Change) -> list[Change]:
+        """The random changes that follow one that made a difference."""
+        now = change.time
+        if change.kind == "crash":
+            return self._random_of(change.client, now, ("return",))
+        if change.kind in ("return", "join"):
+            return self._random_of(change.client, now, ("crash", "sleep"))
+        if change.kind == "sleep":
+            return self._random_of(change.client, now + change.seconds, ("sleep",))
+        if change.kind == "edge_down" and change.edge is not None:
+            return self._random_edge(change.edge, now, "edge_up")
+        if change.kind == "edge_up" and change.edge is not None:
+            return self._random_edge(change.edge, now, "edge_down")
+        return []
+
+    def _random_of(self, client: int, now: float, kinds: Sequence[Kind]) -> list[Change]:
+        rates = self.dynamics.rates
+        rate = {"crash": rates.crash, "return": rates.come_back, "sleep": rates.sleep}
+        return [
+            self._random(kind, now, rate[kind], client, None, rates.sleep_seconds)
+            for kind in kinds
+            if rate[kind] > 0
+        ]
+
+    def _random_edge(self, edge: tuple[int, int], now: float, kind: Kind) -> list[Change]:
+        rate = self.dynamics.rates.edge_down if kind == "edge_down" else self.dynamics.rates.edge_up
+        return [self._random(kind, now, rate, -1, edge, 0.0)] if rate > 0 else []
+
+    def _random(
+        self, kind: Kind, now: float, rate: float, client: int, edge: tuple[int, int] | None, seconds: float
+    ) -> Change:
+        """The next change of a kind, exponentially later; it replaces an earlier one that is still due."""
+        key = _key(kind, client, edge)
+        draw = self.draws[key] = self.draws.get(key, 0) + 1
+        wait = float(stream(self.seed, key, client, draw).standard_exponential()) / rate
+        return Change(now + wait, kind, client, edge, seconds, draw)
+
+    # --- what has changed ----------------------------------------------------------------------
+
+    def neighbours(self, i: int) -> list[int]:
+        """Who is there and joined to i by an edge that is up."""
+        return sorted(k for edge in self.up if i in edge for k in edge if k != i and k in self.present)
+
+    def change_edge(self, edge: tuple[int, int], up: bool) -> bool:
+        """Whether this made a difference."""
+        edge = (min(edge), max(edge))
+        if up == (edge in self.up):
+            return False
+        (self.up.add if up else self.up.discard)(edge)
+        return True
+
+    # --- renewal -------------------------------------------------------------------------------
+
+    def measure(self, steps: Sequence[int], away: set[int]) -> None:
+        """Take each client's share of the steps as its influence; half a step for those without.
+
+        The steps of a client that was away meanwhile say nothing: it keeps what it had.
+        """
+        counts = np.asarray(steps, dtype=np.float64) + 0.5
+        there = [i for i in range(self.n) if i not in away]
+        if not there:
+            return
+        earlier = self.influence / self.influence[there].mean()
+        counts[sorted(away)] = counts[there].mean() * earlier[sorted(away)]
+        self.influence = counts / counts.sum()
+
+    def renew(self) -> dict[int, tuple[Weights, float]]:
+        """New coefficients on each component of what is known to be there; (a)-(d) are asserted.
+
+        (But for neighbourhood-uniform weights, which do not promise (d).)
+        With each client's weights goes by how much its step size is scaled.
+        """
+        self.renewals += 1
+        renewed: dict[int, tuple[Weights, float]] = {}
+        for members in self.components():
+            if len(members) == 1:
+                renewed[members[0]] = Weights(1.0, {}), 1.0
+                continue
+            coefficients = self._coefficients(members)
+            coefficients.check()
+            for position, (i, scale) in enumerate(zip(members, self._scales(members), strict=True)):
+                w = coefficients.weights(position)
+                renewed[i] = Weights(w.own, {members[k]: value for k, value in w.of.items()}), scale
+        return renewed
+
+    def _scales(self, members: list[int]) -> list[float]:
+        """Given over true influence among those who are there, so that data keep their given weight."""
+        if not (self.dynamics.measured and self.dynamics.keep_objective):
+            return [1.0] * len(members)
+        given, true = self.given[members], self.influence[members]
+        scales: list[float] = ((given / given.sum()) / (true / true.sum())).tolist()
+        return scales
+
+    def components(self) -> list[list[int]]:
+        """The connected components of the known clients, each in ascending order."""
+        labels = connected(self.n, {edge for edge in self.up if self.known.issuperset(edge)})
+        found: dict[int, list[int]] = {}
+        for i in sorted(self.known):
+            found.setdefault(labels[i], []).append(i)
+        return list(found.values())
+
+    def _coefficients(self, members: list[int]) -> Coefficients:
+        place = {i: position for position, i in enumerate(members)}
+        edges = [(place[i], place[j]) for i, j in sorted(self.up) if i in place and j in place]
+        influence = self.influence[members]
+        return communication_coefficients(
+            from_edges(edges, len(members)), influence / influence.sum(), self.method
+        )
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "up": sorted(self.up),
+            "present": sorted(self.present),
+            "known": sorted(self.known),
+            "unnoticed": sorted(self.unnoticed),
+            "influence": self.influence.tolist(),
+            "draws": self.draws,
+            "renewals": self.renewals,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.up = {(i, j) for i, j in state["up"]}
+        self.present, self.known = set(state["present"]), set(state["known"])
+        self.unnoticed = set(state["unnoticed"])
+        self.influence = np.array(state["influence"])
+        self.draws, self.renewals = dict(state["draws"]), state["renewals"]
+
+
+def connected(n: int, edges: Collection[tuple[int, int]]) -> list[int]:
+    """Of each client, which connected component it is in."""
+    labels: list[int] = from_edges(sorted(edges), n).components.tolist()
+    return labels
+
+
+def _key(kind: str, client: int, edge: tuple[int, int] | None) -> str:
+    return f"{kind}/{client}" if edge is None else f"{kind}/{edge[0]}-{edge[1]}"

@@ -1,0 +1,1 @@
+"""Engines that simulate: virtual time and the paper's random draw."""

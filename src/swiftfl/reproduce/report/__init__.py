@@ -1,0 +1,1 @@
+"""The report of the reproduction: tables, figures and one page."""

@@ -1,0 +1,210 @@
+"""The convergence experiment's tables, from its results.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from swiftfl.report.figures import Picture
+from swiftfl.report.numbers import Cell, deviation, mean
+from swiftfl.report.table import Table
+from swiftfl.reproduce.report.convergence_figures import (
+    clients_figure,
+    delay_figure,
+    lemma_figure,
+    rate_figure,
+)
+from swiftfl.reproduce.report.convergence_findings import findings
+
+__all__ = ["figures", "findings", "pictures", "tables"]
+
+PROBLEMS = {"convex": "convex", "rippled": "non-convex"}
+DATA = {"iid": "IID", "noniid": "non-IID"}
+METHODS = {"swift_rates": "SWIFT, p = rates", "swift_uniform": "SWIFT, p uniform", "adpsgd": "AD-PSGD"}
+NOT_REACHED = "not reached"
+
+
+def tables(results: dict[str, Any]) -> list[Table]:
+    return [
+        rate_table(results),
+        reach_table(results),
+        delay_table(results),
+        lemma_table(results),
+        clients_table(results),
+    ]
+
+
+def pictures(results: dict[str, Any]) -> list[Picture]:
+    """The figures with what they show in words."""
+    found = [
+        Picture(
+            f"convergence-rate-{problem}",
+            f"Averaged squared gradient norm against T, {label}: each point is a run with the theorem's step "
+            "size for its T, mean over seeds. Grey: the slope -1/2. Crosses: the exact expectation.",
+            partial(rate_figure, results, problem, label),
+        )
+        for problem, label in PROBLEMS.items()
+    ]
+    found += [
+        Picture(
+            f"convergence-delay-{problem}-{data}",
+            f"One slow client, {PROBLEMS[problem]}, {DATA[data]}: iterations until the squared gradient norm "
+            "of the consensus model is at the level for the first time.",
+            partial(delay_figure, results, problem, data, METHODS),
+        )
+        for problem, data in dict.fromkeys((row["problem"], row["data"]) for row in results["delay"])
+    ]
+    found.append(
+        Picture(
+            "convergence-lemma",
+            "Lemma 1: the error as printed and as the proof needs it, for the worst client, under the "
+            "right-hand side without its constants (convex, uniform p).",
+            partial(lemma_figure, results, DATA),
+        )
+    )
+    found += [
+        Picture(
+            f"convergence-clients-{row['graph']}",
+            f"Iterations until the averaged squared gradient norm is at a level: {row['graph']} of n.",
+            partial(clients_figure, row),
+        )
+        for row in results["clients"]
+    ]
+    return found
+
+
+def figures(results: dict[str, Any]) -> dict[str, Callable[[], Figure]]:
+    return {picture.name.removeprefix("convergence-"): picture.draw for picture in pictures(results)}
+
+
+def short(values: list[Any], digits: int = 3) -> Cell:
+    """Mean ± standard deviation in few digits; of values that are missing in part, how many there are."""
+    there = [float(value) for value in values if value is not None]
+    if not there:
+        return NOT_REACHED
+    around = deviation(there)
+    text = f"{mean(there):.{digits}g}" + ("" if around is None else f" ± {around:.1g}")
+    return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)} seeds)"
+
+
+def whole(values: list[Any]) -> Cell:
+    """The same for counts."""
+    there = [float(value) for value in values if value is not None]
+    if not there:
+        return NOT_REACHED
+    around = deviation(there)
+    text = f"{mean(there):.0f}" + ("" if around is None else f" ± {around:.0f}")
+    return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)} seeds)"
+
+
+def _with_error(fit: dict[str, Any] | None) -> Cell:
+    if fit is None:
+        return None
+    return f"{fit['slope']:.3f}" + ("" if fit["error"] is None else f" ± {fit['error']:.3f}")
+
+
+def rate_table(results: dict[str, Any]) -> Table:
+    rows: list[list[Cell]] = []
+    for row in results["rate"]:
+        exact = row["exact"]
+        rows.append([
+            PROBLEMS[row["problem"]], DATA[row["data"]], row["influence"],
+            row["constants"]["zeta"],
+            f"{row['fit']['from']} to {row['fit']['to']}",
+            _with_error(row["fit"]),
+            f"{exact['slope']:.3f}" if exact else None,
+            f"{exact['late']['slope']:.4f}" if exact else None,
+            short([curve[-1] for curve in row["averaged"]]),
+            exact["averaged"][-1] if exact else None,
+            f"{row['bound']['log10_printed'][-1]:.1f}",
+            f"{row['bound']['log10_smallest_T']:.1f}",
+        ])  # fmt: skip
+    return Table(
+        "convergence-rate",
+        "Averaged squared gradient norm against T: slope in log-log (the theorem: -1/2)",
+        ["problem", "data", "p", "ζ", "T fitted", "slope ± s.e.", "exact slope, same T",
+         "exact slope, 2^30 to 2^40", "average at last T", "exact", "log10 of bound",
+         "log10 of smallest T allowed"],
+        rows,
+        note=f"L = 1, σ = 1, n = {results['rate'][0]['n']} in a ring. The bound is Theorem 1's right-hand "
+        "side at the last T with B = n; it is claimed from the smallest T on only.",
+    )  # fmt: skip
+
+
+def reach_table(results: dict[str, Any]) -> Table:
+    row = results["reach"]
+    return Table(
+        "convergence-reach",
+        "Where the theorem's T can be reached: two clients that start next to the optimum",
+        ["n", "T", "Δ_f", "averaged squared gradient norm", "exact", "bound"],
+        [[row["n"], row["T"], row["constants"]["gap"], short(row["averaged"]), row["exact"],
+          10.0 ** row["bound"]["log10_printed"][0]]],
+    )  # fmt: skip
+
+
+def delay_table(results: dict[str, Any]) -> Table:
+    rows: list[list[Cell]] = []
+    for row in results["delay"]:
+        delay = whole(row["largest_delay"]) if row["method"] == "adpsgd" else None
+        rows.append([
+            PROBLEMS[row["problem"]], DATA[row["data"]], METHODS[row["method"]], f"{row['factor']}x",
+            whole(row["first_below_by_rate"]), short(row["averaged_by_rate"]),
+            short(row["averaged_of_weighted_model"]), short(row["averaged_uniform"]), delay,
+        ])  # fmt: skip
+    first = results["delay"][0]
+    return Table(
+        "convergence-delay",
+        "One slow client: does the number of iterations depend on its delay?",
+        ["problem", "data", "method", "slower", "iterations to level", "average, f by rates",
+         "the same of the rate-weighted model", "average, f uniform", "largest delay"],
+        rows,
+        note=f"n = {first['n']} in a ring, T = {2 ** first['log2_T']}, level {first['level']:g} of the "
+        "squared gradient norm of f weighted by the true rates. The averages are over all t < T.",
+    )  # fmt: skip
+
+
+def lemma_table(results: dict[str, Any]) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            DATA[row["data"]], row["influence"], row["contraction"],
+            row["printed"]["largest_ratio"], row["needed"]["largest_ratio"],
+            f"{row['printed']['log10_largest_ratio_to_bound']:.1f}",
+            f"{row['needed']['log10_largest_ratio_to_bound']:.1f}",
+            short(row["missed_share"]),
+        ]
+        for row in results["lemma"]
+    ]  # fmt: skip
+    first = results["lemma"][0]
+    return Table(
+        "convergence-lemma",
+        "Lemma 1: the client-communication error, largest over t and clients, against its bound",
+        ["data", "p", "contraction", "printed / (σ² + Σ‖∇f‖²)", "needed / (σ² + Σ‖∇f‖²)",
+         "log10 printed / bound", "log10 needed / bound", "missed by the proof"],
+        rows,
+        note=f"n = {first['n']} in a ring, {first['runs']} runs. Printed: with the product of "
+        "differences, as the lemma has it. Needed: with the difference of products. Missed: root mean square "
+        "of what the proof leaves out of x̄ - x_i, as a share of x̄ - x_i.",
+    )  # fmt: skip
+
+
+def clients_table(results: dict[str, Any]) -> Table:
+    numbers = results["clients"][0]["numbers"]
+    rows: list[list[Cell]] = []
+    for row in results["clients"]:
+        for kind, label in (("gradient", "averaged ‖∇f‖²"), ("loss", "f - f*, last tenth")):
+            for level in row[kind]:
+                counts = [whole(level["iterations"][str(n)]) for n in numbers]
+                exponents = [_with_error(level[name]) for name in ("exponent", "last_exponent")]
+                rows.append([row["graph"], label, f"{level['level']:g}", *counts, *exponents])
+    return Table(
+        "convergence-clients",
+        "Iterations to a level against the number of clients n",
+        ["graph", "of", "level", *(f"n = {n}" for n in numbers), "exponent of n ± s.e.", "of the last two n"],
+        rows,
+        note="Client steps in all, with the theorem's step size for each T, convex, non-IID, uniform p. "
+        "Divided by n they are steps per client. The exponent is fitted over the n for which every "
+        "seed reached the level.",
+    )

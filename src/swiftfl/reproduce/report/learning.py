@@ -1,0 +1,107 @@
+"""What was learnt: final losses, and how long it takes until the consensus model reaches a loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from swiftfl.report.numbers import Cell, spread
+from swiftfl.report.table import GROUP, Table
+from swiftfl.reproduce.report.recorded import RecordedExperiment, Rows, Run, number
+from swiftfl.reproduce.report.times import REFERENCE
+
+NOT_REACHED = "not reached"
+NOTHING_LEARNT = "D-SGD learnt nothing"
+
+
+def time_to_loss(rows: Rows, target: float, key: str = "time") -> float | None:
+    """When the test loss of the consensus model first is at most `target`, or None if it never is.
+
+    Between two evaluations the loss is taken to be a straight line.
+
+    >>> time_to_loss([{"time": 0.0, "loss": 2.0}, {"time": 4.0, "loss": 1.0}], 1.5)
+    2.0
+    """
+    before = None
+    for row in rows:
+        if row["loss"] <= target:
+            if before is None or before["loss"] == row["loss"]:
+                return float(row[key])
+            share = (before["loss"] - target) / (before["loss"] - row["loss"])
+            return float(before[key] + share * (row[key] - before[key]))
+        before = row
+    return None
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How long a method took to the final test loss of D-SGD of the same group and seed."""
+
+    seconds: list[float]
+    ratios: list[float]
+    seeds: int
+    void: int = 0
+    """Seeds with which D-SGD ended no lower than it began: there is nothing to reach."""
+
+    def cell(self, values: list[float], digits: int) -> Cell:
+        if not self.seeds:
+            return NOTHING_LEARNT if self.void else None
+        if not values:
+            return NOT_REACHED
+        some = "" if len(values) == self.seeds else f" ({len(values)} of {self.seeds} seeds)"
+        return f"{spread(values, digits)}{some}"
+
+
+def reached(recorded: RecordedExperiment, group: str, method: str) -> Reached:
+    """Over the seeds of which D-SGD's run is there too."""
+    references = {run.seed: run for run in recorded.of(group, REFERENCE)}
+    pairs = [(run, references[run.seed]) for run in recorded.of(group, method) if run.seed in references]
+    void = [reference for _, reference in pairs if reference.rows[-1]["loss"] >= reference.rows[0]["loss"]]
+    pairs = [(run, reference) for run, reference in pairs if reference not in void]
+    seconds, ratios = [], []
+    for run, reference in pairs:
+        target = reference.rows[-1]["loss"]
+        took, its = time_to_loss(run.rows, target), time_to_loss(reference.rows, target)
+        if took is not None:
+            seconds.append(took)
+            if its:
+                ratios.append(took / its)
+    return Reached(seconds, ratios, len(pairs), len(void))
+
+
+def final(runs: list[Run], key: str) -> list[float]:
+    """The last value of each run, where there is one."""
+    return [run.rows[-1][key] for run in runs if number(run.rows[-1].get(key))]
+
+
+def learning_table(recorded: RecordedExperiment) -> Table | None:
+    """Final losses and accuracy, and the time to D-SGD's final loss."""
+    rows: list[list[Cell]] = []
+    for group, label in recorded.groups.items():
+        for method, name in recorded.methods.items():
+            runs = recorded.of(group, method)
+            if runs:
+                rows.append([label, name, len(runs), *_learnt(recorded, group, method, runs)])
+    if not rows:
+        return None
+    columns = (
+        GROUP, "method", "seeds", "test loss", "accuracy (%)", "train loss",
+        f"{recorded.seconds} to D-SGD's final loss", "÷ D-SGD's time",
+    )  # fmt: skip
+    note = (
+        "At the last evaluation, of the consensus model (train loss: mean of the last batches), mean ± "
+        "standard deviation over seeds. The time is the wall clock until the consensus model's test loss "
+        "first is at most the final one of D-SGD with the same seed, interpolated between evaluations; "
+        "for D-SGD itself too, whose loss may have been as low before its end."
+    )
+    return Table(f"{recorded.name}-learning", f"{recorded.title}: what was learnt", columns, rows, note)
+
+
+def _learnt(recorded: RecordedExperiment, group: str, method: str, runs: list[Run]) -> list[Cell]:
+    reach = reached(recorded, group, method)
+    return [
+        spread(final(runs, "loss")),
+        spread([100 * share for share in final(runs, "accuracy")], 1),
+        spread(final(runs, "train_loss")),
+        reach.cell(reach.seconds, 2),
+        reach.cell(reach.ratios, 2),
+    ]

@@ -1,1 +1,0 @@
-"""What any transport must do, as small experiments: see `swiftfl.transports.conformance`."""

@@ -1,0 +1,134 @@
+"""One public battery that any transport must pass: `swiftfl check-transport NAME`.
+
+Each check is a small experiment with real clients: processes that are stopped and killed where the
+transport has processes, threads where it lives in one. To check a transport of your own:
+
+    from swiftfl.transports.conformance.battery import Kind, battery
+    reports = battery(Kind("mine", create, processes=True))
+
+where `create(neighbours, size, dtype, x0)` makes a `Plan` (`swiftfl.transports.base`).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing as mp
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swiftfl.errors import UserError
+from swiftfl.transports.conformance import wait_free, waiting
+from swiftfl.transports.conformance.participants import Failed, Kind, Participants, Skipped
+from swiftfl.transports.launch import command, environment
+from swiftfl.transports.memory import Memory
+from swiftfl.transports.shared_memory.transport import SharedMemory
+
+__all__ = ["CHECKS", "KINDS", "CheckReport", "Kind", "battery", "kind"]
+
+CHECKS: tuple[Callable[[Participants], str], ...] = (*wait_free.CHECKS, *waiting.CHECKS)
+KINDS = {
+    "shared_memory": Kind("shared_memory", SharedMemory.create),
+    "memory": Kind("memory", Memory.create, processes=False),
+    "mpi": Kind("mpi", Memory.create, program="swiftfl.transports.conformance.ranks"),
+}
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What one check found; `passed` is None where it makes no sense with this transport."""
+
+    name: str
+    passed: bool | None
+    detail: str
+    seconds: float
+
+
+def kind(name: str) -> Kind:
+    """The transport of this name."""
+    if name not in KINDS:
+        raise UserError(f"there is no transport {name!r}; there are {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def battery(kind: Kind, checks: tuple[Callable[[Participants], str], ...] = CHECKS) -> Iterator[CheckReport]:
+    """Run the checks one after the other; then, whether they left anything behind."""
+    before = _belongings()
+    if kind.program is not None:
+        yield from _launched(kind.program, checks)
+    else:
+        yield from (examine(Participants(kind), check) for check in checks)
+    began = time.perf_counter()
+    gc.collect()
+    left = _belongings() - before
+    detail = "left: " + ", ".join(sorted(left)) if left else "no descriptors, mappings, files or processes"
+    yield CheckReport("nothing_left", not left, detail, time.perf_counter() - began)
+
+
+def examine(crew: Participants, check: Callable[[Participants], str]) -> CheckReport:
+    """Do one check with this crew."""
+    began = time.perf_counter()
+    passed: bool | None
+    try:
+        passed, detail = True, check(crew)
+    except Failed as failure:
+        passed, detail = False, str(failure)
+    except Skipped as why:
+        passed, detail = None, str(why)
+    except Exception as error:
+        passed, detail = False, f"{type(error).__name__}: {error}"
+    finally:
+        crew.close()
+    return CheckReport(check.__name__, passed, detail, time.perf_counter() - began)
+
+
+def _launched(program: str, checks: tuple[Callable[[Participants], str], ...]) -> Iterator[CheckReport]:
+    """The checks under mpiexec; whatever did not report has failed."""
+    names = [check.__name__ for check in checks]
+    started = subprocess.Popen(
+        command(4, ["-m", program, *names]),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert started.stdout is not None
+    limit = threading.Timer(60.0 * (1 + len(names)), started.kill)
+    limit.start()
+    try:
+        for line in started.stdout:
+            if line.startswith("{"):
+                report = CheckReport(**json.loads(line))
+                names.remove(report.name)
+                yield report
+    finally:
+        limit.cancel()
+        limit.join()
+        started.terminate()
+        started.wait()
+        started.stdout.close()
+    yield from (CheckReport(name, False, "its ranks ended without a word", 0.0) for name in names)
+
+
+def _belongings() -> set[str]:
+    """Open files, shared mappings, files in /dev/shm and child processes of this process."""
+    links = set()
+    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            links.add(f"descriptor {entry} -> {os.readlink(f'/proc/self/fd/{entry}')}")  # noqa: PTH115
+        except OSError:
+            continue  # the descriptor of this very listing
+    maps = {line.split(maxsplit=5)[5].strip() for line in _lines("/proc/self/maps") if "memfd:" in line}
+    # Segments of Open MPI belong to whatever MPI program runs beside us, and come and go with it.
+    shared = {str(file) for file in Path("/dev/shm").glob("*") if not file.name.startswith("sm_segment.")}
+    return links | maps | shared | {f"process {child.name}" for child in mp.active_children()}
+
+
+def _lines(file: str) -> list[str]:
+    return Path(file).read_text(encoding="utf-8").splitlines()

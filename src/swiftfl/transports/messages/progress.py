@@ -1,0 +1,247 @@
+"""Whoever keeps the messages moving: a thread, the client itself whenever it has to do with others.
+
+MPI moves messages only while somebody calls it, and tells nobody that one has come. So clients ring each
+other's bells (`messages.bells`), and sleep in between. Whoever is woken looks after all transfers:
+
+- the client itself, where it publishes (small models) or waits: nothing is faster than that;
+- else the thread: when it is rung, and now and then without, for bells are only hints.
+
+Messages that cannot be copied in one go (over TCP, or where the kernel does not allow it) travel in pieces,
+and each needs somebody to look at both ends: then, and for those who cannot be rung, looks follow each other
+quickly at first, and ever more slowly if nothing happens: a neighbour that is stopped must keep nobody busy.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from swiftfl.transports.base import Stopped
+from swiftfl.transports.messages.doorbell import CAME, HALLO, LOOK
+from swiftfl.transports.messages.fragments import Fragments
+from swiftfl.transports.messages.wire import LOST, SMALL_TALK, Bytes, Transfer, Wire
+
+CALM = 0.05
+"""Seconds between two looks of the thread where everybody can be rung."""
+SHORT, LONG, LONGEST = 0.0002, 0.001, 0.005
+"""Otherwise: just after something was sent, and later; the slower a client steps, the longer (to a tenth of
+a step), for every look costs up to 80 microseconds of a processor."""
+_LARGE = 1 << 20  # bytes; with more, a client leaves the copying to its thread
+_WAITING, _WAITING_RUNG = (0.00005, 0.0005), (0.0005, 0.005)  # first and longest sleep of one who waits
+
+Done = Callable[[int], None]
+
+
+class ProgressThread:
+    """All transfers of one client. `done(bytes)` is called once for each, by whoever moves them."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire, self.bells = wire, wire.bells
+        self.gone: set[int] = set()
+        self.stopped = False
+        self.waited = 0.0
+        self.failure: BaseException | None = None
+        self.begin: list[Callable[[], None]] = []  # what may start new transfers, asked every time
+        self._moving = threading.RLock()
+        self._transfers: list[Transfer] = []
+        self._about: list[tuple[Done, int | None]] = []  # of each: whom to tell, and to whom it is sent
+        self._largest = 0
+        self._pieces = Fragments()
+        self._put_at, self._long = time.monotonic(), LONGEST
+        self._sent = False  # to somebody who cannot be rung
+        self._closing = False
+        self._free = threading.Event()  # the client does not wait, so the thread has to look
+        self._free.set()
+        self._thread = threading.Thread(target=self._run, name="swiftfl-messages", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # --- transfers (only while moving: in `begin`, in `done`, or within `moving`) -----------------
+
+    @property
+    def moving(self) -> AbstractContextManager[object]:
+        return self._moving
+
+    def send(self, data: Bytes, to: int, tag: int, done: Done, quiet: bool = False) -> None:
+        """Start to send it, and ring, unless it may wait until the other looks by itself."""
+        self._add(self.wire.send(data, to, tag), self._told(to, done), to)
+        self._largest = max(self._largest, data.size)
+        if quiet:
+            return
+        if self.bells.reaches(to):
+            self.bells.ring(to, HALLO if tag in SMALL_TALK else CAME)
+        else:
+            self._sent = True
+
+    def receive(self, data: Bytes, source: int, tag: int, done: Done) -> None:
+        rung = tag not in SMALL_TALK
+        self._add(self.wire.receive(data, source, tag), self._told(source, done, rung), None)
+
+    def _add(self, transfer: Transfer, done: Done, to: int | None) -> None:
+        self._transfers.append(transfer)
+        self._about.append((done, to))
+
+    def _told(self, other: int, done: Done, rung: bool = False) -> Done:
+        def tell(count: int) -> None:
+            self._pieces.over(other)
+            if count == LOST:
+                self.gone.add(other)
+            elif rung:
+                self._pieces.arrived(other)
+            done(count)
+
+        return tell
+
+    def turn(self) -> bool:
+        """Start what can start, move everything on; whether anything arrived or left."""
+        with self._moving:
+            self._start()
+            over = self._take()
+            for done, count in over:
+                done(count)
+            if over:
+                self._start()
+            return bool(over)
+
+    def _start(self) -> None:
+        for begin in self.begin:
+            begin()
+
+    def _take(self) -> list[tuple[Done, int]]:
+        """Those that are over leave the list."""
+        over = self.wire.completed(self._transfers) if self._transfers else []
+        if not over:
+            return []
+        told = [(self._about[position][0], count) for position, count in over]
+        left = sorted(set(range(len(self._about))).difference(position for position, _ in over))
+        self._transfers = [self._transfers[position] for position in left]
+        self._about = [self._about[position] for position in left]
+        return told
+
+    def _look(self, rung: bool) -> bool:
+        """A turn, after listening to who has rung; whether anything happened."""
+        rings = self.bells.heard() if rung else []
+        for k, what in rings:
+            if what == CAME:
+                self._pieces.announced(k)
+        moved = self.turn()
+        for k, what in rings:
+            if what == CAME and self._pieces.missing(k):
+                self.bells.ring(k, LOOK)
+            elif what == LOOK and any(to == k for _, to in list(self._about)):
+                self._pieces.note(k)
+        return moved or bool(rings)
+
+    def better_early(self, k: int) -> bool:
+        """Whether k should begin to take a model at once, though it does not wait for it yet."""
+        return self._largest > _LARGE or self._pieces.usual(k) or not self.bells.reaches(k)
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether looking soon again may bring something on."""
+        return self._pieces.under_way or not self.bells.complete
+
+    # --- who moves them --------------------------------------------------------------------------
+
+    def stir(self, waits: Callable[[], bool]) -> None:
+        """There is something new to send; `waits` if it still does after an attempt to start it."""
+        now = time.monotonic()
+        self._long = min(max(LONG, 0.1 * (now - self._put_at)), LONGEST)
+        self._put_at = now
+        if self._largest > _LARGE or not self._moving.acquire(blocking=False):
+            self.bells.wake()
+            return
+        try:
+            self._start()
+            if waits():
+                self.turn()
+        finally:
+            self._moving.release()
+
+    def _run(self) -> None:
+        pause, rung = SHORT, True
+        try:
+            while not self._closing:
+                self._free.wait()
+                news = self._look(rung) or self._sent
+                self._sent = False
+                pause = self._pause(pause, news)
+                rung = self.bells.doze(pause)
+        except BaseException as error:  # told to the client at its next call
+            self.failure = error
+
+    def _pause(self, last: float, news: bool) -> float:
+        """How long the thread may sleep after a look if nobody rings."""
+        if not self._hurried:
+            return CALM
+        if news:
+            return SHORT
+        return min(2 * last, LONG if self._largest > _LARGE else self._long)
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Until it is so; raises Stopped when the run is stopped meanwhile."""
+        if ready():
+            return
+        began = time.perf_counter()
+        self._free.clear()
+        self.bells.cover()
+        try:
+            self._wait(ready)
+        finally:
+            self.bells.uncover()
+            self._free.set()
+            self.waited += time.perf_counter() - began
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        pause, rung = 0.0, True
+        while True:
+            self.check()
+            if self.stopped:
+                raise Stopped
+            news = self._look(rung)
+            if ready():
+                return
+            first, longest = _WAITING if self._hurried else _WAITING_RUNG
+            pause = first if news else min(max(first, 2 * pause), longest)
+            rung = self.bells.sleep(pause)
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self.failure is not None:
+            raise self.failure
+
+    def flush(self, seconds: float) -> bool:
+        """Wait, at most so long, until everything has left; whether it has."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.check()
+            self.turn()
+            with self._moving:
+                if not self._sends():
+                    return True
+            time.sleep(SHORT)
+        return False
+
+    def close(self) -> bool:
+        """End the thread and the receives; whether nothing was left to be sent."""
+        self._closing = True
+        self._free.set()
+        self.bells.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._moving:
+            for transfer, (_, to) in zip(self._transfers, self._about, strict=True):
+                if to is None:
+                    transfer.Cancel()
+            end = time.monotonic() + 1.0
+            while any(to is None for _, to in self._about) and time.monotonic() < end:
+                self._take()
+            self.bells.close()
+            return not self._sends()
+
+    def _sends(self) -> int:
+        """How many are on their way to somebody who is there."""
+        return sum(to is not None and to not in self.gone for _, to in self._about)

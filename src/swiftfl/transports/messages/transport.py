@@ -1,0 +1,156 @@
+"""One client's end of a transport that passes messages; see `swiftfl.transports.base` for the promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from swiftfl.errors import UserError
+from swiftfl.transports.messages.cells import RemoteCells
+from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
+from swiftfl.transports.messages.progress import ProgressThread
+from swiftfl.transports.messages.reduction import ROOT, MessageReduction
+from swiftfl.transports.messages.rounds import MessageRounds
+from swiftfl.transports.messages.wire import MODEL, NOTE, Wire
+from swiftfl.vector import Statistics, Vector
+
+T = TypeVar("T")
+
+
+class MessageTransport:
+    """Client i's end. One thread of the client uses it; a thread of its own moves the messages.
+
+    Besides models, each client sends notes to its neighbours and to the root of reductions: whether it has
+    finished, with which version, and the last round that it offered to each neighbour.
+    """
+
+    def __init__(self, wire: Wire, neighbours: Sequence[Sequence[int]], x0: Vector) -> None:
+        self.i, self.n, self.neighbours = wire.rank, wire.size, tuple(neighbours[wire.rank])
+        self._all = [tuple(those) for those in neighbours]
+        self.size, self.dtype, self._x0 = x0.size, x0.dtype, x0
+        self.pump = ProgressThread(wire)
+        self.version = 0
+        self._own: tuple[Vector, int] = (x0, 0)
+        self._models_out = NewestSender(self.pump, MODEL, x0.size, x0.dtype, self.neighbours)
+        self._models = {k: NewestReceiver(self.pump, MODEL, k, x0) for k in self.neighbours}
+        near = {*self.neighbours, ROOT} - {self.i}
+        far = set(range(self.n)) - {self.i} if self.i == ROOT else near
+        width = 1 + max((len(those) for those in neighbours), default=0)
+        self._note = np.zeros(width)
+        self._notes_out = NewestSender(self.pump, NOTE, width, np.float64, sorted(near))
+        hears = far if self.i == ROOT else set(self.neighbours)
+        self._notes = {k: NewestReceiver(self.pump, NOTE, k, np.zeros(width)) for k in sorted(hears)}
+        self.pump.start()
+
+    # --- wait-free ---
+
+    def publish(self, x: Vector, version: int) -> None:
+        if x.shape != (self.size,) or x.dtype != self.dtype:
+            raise ValueError(f"{x.dtype} of shape {x.shape} is no model of {self.size} {self.dtype}")
+        if version < self.version:
+            raise ValueError(f"version {version} cannot come after version {self.version}")
+        self.pump.check()
+        self.version = version
+        self._own = (x, version)
+        self._models_out.put(x, version)
+
+    def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
+        if neighbour == self.i:
+            return use(*self._own)
+        inlet = self._models.get(neighbour)
+        return None if inlet is None else inlet.read(use)
+
+    def lost(self) -> frozenset[int]:
+        gone = self.pump.gone
+        return frozenset(k for k in self.neighbours if k in gone) if gone else frozenset()
+
+    @property
+    def waited(self) -> float:
+        return self.pump.waited
+
+    def finish(self) -> None:
+        offered = self.rounds.offered if "rounds" in self.__dict__ else {}
+        self._note[0] = 1.0
+        for place, k in enumerate(self.neighbours):
+            self._note[1 + place] = offered.get(k, -1)
+        self._notes_out.put(self._note, self.version)
+
+    @property
+    def refused(self) -> int:
+        """Messages that were no models of this run."""
+        return sum(inlet.refused for inlet in self._models.values())
+
+    @property
+    def models_in_memory(self) -> int:
+        return self._models_out.slots + 2 * len(self._models)
+
+    # --- the supervisor's part, in every process ---
+
+    def mark_gone(self, i: int) -> None:
+        self.pump.gone.add(i)
+        self.pump.bells.wake()
+
+    def stop(self) -> None:
+        self.pump.stopped = True
+        self.pump.bells.wake()
+
+    # --- waiting ---
+
+    def _finished(self, k: int) -> int | None:
+        """The last round that k offered to this client, if it has finished and its last model is here."""
+        inlet = self._notes.get(k)
+        if inlet is None:
+            return None
+        done, version = inlet.read(lambda note, version: (note.tolist(), version))
+        if not done[0] or self._models[k].version < version:
+            return None
+        return int(done[1 + self._all[k].index(self.i)])
+
+    def _away(self, k: int) -> bool:
+        if k in self.pump.gone:
+            return True
+        return k != self.i and bool(self._notes[k].read(lambda note, version: note[0]))
+
+    @cached_property
+    def rounds(self) -> MessageRounds:
+        return MessageRounds(self.pump, self._x0, self._finished)
+
+    def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
+        self.rounds.offer(x, round, to)
+
+    def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
+        return self.rounds.collect(neighbour, round, use)
+
+    @cached_property
+    def reduction(self) -> MessageReduction:
+        return MessageReduction(self.pump, self._x0, self._away)
+
+    def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
+        return self.reduction.mean(value, weight, round)
+
+    @cached_property
+    def cells(self) -> RemoteCells:
+        return RemoteCells(self.pump, self._x0, self.neighbours)
+
+    def load(self) -> Vector:
+        return self.cells.load()
+
+    def average_with(self, neighbour: int) -> Vector:
+        if neighbour not in self.neighbours:
+            raise UserError(f"client {neighbour} is no neighbour of client {self.i}")
+        return self.cells.average_with(neighbour)
+
+    def add(self, move: Vector, statistics: Statistics | None) -> Vector:
+        return self.cells.add(move, statistics)
+
+    # --- the end ---
+
+    def flush(self, seconds: float) -> bool:
+        """Wait, at most so long, until everybody has what was sent."""
+        return self.pump.flush(seconds)
+
+    def close(self) -> None:
+        self.clean = self.pump.close()

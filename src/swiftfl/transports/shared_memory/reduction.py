@@ -1,0 +1,95 @@
+"""A weighted mean over everybody: each client sums one slice of all values, then copies the others'.
+
+Whose values count is the same for all, though clients may die at any moment: a value counts if it
+was given, and that is looked up when its owner has given it or can no longer do so. If somebody dies
+after giving its value, everybody else computes its slice for themselves. Two values are kept per
+client, because a client may be one reduction ahead of the slowest, never two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from swiftfl.transports.shared_memory import layout as at
+from swiftfl.transports.shared_memory.words import Words
+from swiftfl.vector import Vector
+
+
+class SharedReduction:
+    """Client i's part in the reductions."""
+
+    def __init__(self, i: int, board: Words, given: Callable[[int], list[Vector]], total: Vector) -> None:
+        self.i = i
+        self.board = board
+        self.given = given
+        self.total = total
+
+    def mean(self, value: Vector, weight: float, round: int) -> Vector:
+        self._give(value, weight, round)
+        self._wait(range(self.board.layout.n), lambda k: self._place(k, round) is not None, round)
+        members = self._members(round)
+        weights = sum(self._weight(k, place) for k, place in members.items())
+        slices = self._slices(members)
+        self.total[slices[self.i]] = self._sum(members, weights, slices[self.i])
+        self.board.set(self.board.layout.word(self.i, at.REDUCED), round + 1)
+        self._wait(members, lambda k: self._has_reduced(k, round), round)
+        out: Vector = self.total.copy()
+        for k in members:
+            if not self._has_reduced(k, round):  # it gave its value and died
+                out[slices[k]] = self._sum(members, weights, slices[k])
+        return out
+
+    def _give(self, value: Vector, weight: float, round: int) -> None:
+        board, tags = self.board, self.board.layout.word(self.i, at.GIVEN_TAGS)
+        older = int(board.words[tags + 1] < board.words[tags])
+        self.given(self.i)[older][:] = value
+        board.numbers[board.layout.word(self.i, at.WEIGHTS) + older] = weight
+        board.set(tags + older, round + 1)
+
+    def _place(self, k: int, round: int) -> int | None:
+        """Where client k's value of this round is, if it has been given."""
+        tags = self.board.layout.word(k, at.GIVEN_TAGS)
+        return next((place for place in (0, 1) if self.board.words[tags + place] == round + 1), None)
+
+    def _members(self, round: int) -> dict[int, int]:
+        places = {k: self._place(k, round) for k in range(self.board.layout.n)}
+        return {k: place for k, place in places.items() if place is not None}
+
+    def _has_reduced(self, k: int, round: int) -> bool:
+        return self.board.get(k, at.REDUCED) > round
+
+    def _slices(self, members: Iterable[int]) -> dict[int, slice]:
+        """Who sums which part."""
+        order = list(members)
+        size, count = self.total.size, len(order)
+        return {k: slice(j * size // count, (j + 1) * size // count) for j, k in enumerate(order)}
+
+    def _weight(self, k: int, place: int) -> float:
+        return self.board.numbers[self.board.layout.word(k, at.WEIGHTS) + place]
+
+    def _sum(self, members: dict[int, int], weights: float, part: slice) -> Vector:
+        """The mean of one slice, summed in the clients' order."""
+        total = np.zeros_like(self.total[part])
+        for k, place in members.items():
+            total += self._weight(k, place) * self.given(k)[place][part]
+        return (total / weights).astype(total.dtype, copy=False)
+
+    def _wait(self, clients: Iterable[int], done: Callable[[int], bool], round: int) -> None:
+        """Until each of these has done its part or will not do it.
+
+        Everybody sleeps on one bell, and whoever comes last, and so need not sleep, rings it.
+        """
+        board, open_, slept = self.board, list(clients), False
+        while True:
+            seen = board.words[at.BELL]
+            board.fence()
+            while open_ and (done(open_[-1]) or not board.takes_part(open_[-1], round)):
+                open_.pop()
+            if not open_:
+                break
+            board.wait(at.BELL, seen)
+            slept = True
+        if not slept:
+            board.set(at.BELL, board.words[at.BELL] + 1)
