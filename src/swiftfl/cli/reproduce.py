@@ -72,7 +72,7 @@ def reproduce(
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once (default: one per core).")] = None,
 ) -> None:
     """Reproduce the paper's tables and figures. The same command again goes on where it stopped."""
-    from swiftfl.reproduce.command import Task  # torch takes a second to import: `--help` does without
+    from swiftfl.cli.reproduction import Task  # torch takes a second to import: `--help` does without
     from swiftfl.reproduce.recipes import ReproductionOptions
 
     options = ReproductionOptions(
