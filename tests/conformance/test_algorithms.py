@@ -13,7 +13,8 @@ import torch
 import swiftfl
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual, checkpoint
+from swiftfl.engines import Sampled, Virtual
+from swiftfl.engines.simulation import checkpoint
 from swiftfl.graph import Topology
 from swiftfl.graph.matchings import matching_plan
 from swiftfl.rules import SGD

@@ -14,7 +14,7 @@ import pytest
 
 from swiftfl.cli.main import run_command
 from swiftfl.transports import conformance
-from swiftfl.transports.conformance import crew
+from swiftfl.transports.conformance import participants as crew
 from swiftfl.transports.conformance.battery import CHECKS, KINDS, CheckReport, battery
 from swiftfl.transports.conformance.participants import Kind
 from swiftfl.transports.memory import Memory, MemoryTransport

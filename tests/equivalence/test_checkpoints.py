@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd, ldsgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual, checkpoint
+from swiftfl.engines import Sampled, Virtual
+from swiftfl.engines.simulation import checkpoint
 from swiftfl.errors import UserError
 from swiftfl.record import RunFolder
 from swiftfl.rules import SGD

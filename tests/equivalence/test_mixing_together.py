@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd
-from swiftfl.engines import Virtual, checkpoint, mixing
+from swiftfl.engines import Virtual
+from swiftfl.engines.simulation import batched_mix as mixing
+from swiftfl.engines.simulation import checkpoint
 from swiftfl.vector import Weights, mix
 from swiftfl.verbs import Mix
 from worlds import quadratic_setup

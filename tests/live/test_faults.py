@@ -16,7 +16,8 @@ import pytest
 from live_worlds import LIMIT, Unhurried, alive, live_setup, pids, running, steps, under_way, until
 
 from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
-from swiftfl.engines import process, saves
+from swiftfl.engines.live import saves
+from swiftfl.engines.live.local import worker as process
 from swiftfl.engines.live.local.engine import Local
 from swiftfl.engines.live.replay import replay
 from swiftfl.errors import UserError

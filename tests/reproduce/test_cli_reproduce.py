@@ -13,9 +13,9 @@ from swiftfl.cli import reproduction
 from swiftfl.cli.main import run_command
 from swiftfl.data import cifar10
 from swiftfl.errors import UserError
-from swiftfl.experiment import prediction
 from swiftfl.experiment.pool import CampaignProgress
-from swiftfl.report import reproduction as report
+from swiftfl.reproduce import prediction
+from swiftfl.reproduce.report import reproduction as report
 
 
 @pytest.fixture(autouse=True)

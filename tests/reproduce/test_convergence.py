@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from swiftfl.errors import UserError
-from swiftfl.report import convergence as report
 from swiftfl.reproduce.convergence import delay, lemma, parts, reproduce, settings
 from swiftfl.reproduce.convergence.problems import convex
 from swiftfl.reproduce.convergence.settings import coefficients_of, influence
+from swiftfl.reproduce.report import convergence as report
 
 TINY = replace(
     settings.SIZES["smoke"], rate_exponents=(9, 10, 11, 12), reach_exponent=9, delay_exponent=9,

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
-from swiftfl.experiment.recipes import hardware, recipe
+from swiftfl.reproduce import hardware, recipe
 from swiftfl.reproduce.machine import median_seconds, rounded
 from swiftfl.workload.models import model
 

@@ -13,7 +13,7 @@ import pytest
 import chromium
 import report_folder
 from swiftfl.errors import UserError
-from swiftfl.report import reproduction
+from swiftfl.reproduce.report import reproduction
 from swiftfl.reproduce.report.learning import learning_table, reached, time_to_loss
 from swiftfl.reproduce.report.recorded import recorded
 from swiftfl.reproduce.report.reproduction import write

@@ -18,8 +18,9 @@ import swiftfl
 from conformance.test_algorithms import MAKERS
 from swiftfl.algorithms import AdPsgd, Swift, dsgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Virtual, checkpoint
+from swiftfl.engines import Virtual
 from swiftfl.engines.membership import CHANGES, Change, Dynamics, Membership, Rates
+from swiftfl.engines.simulation import checkpoint
 from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import resume, run

@@ -17,7 +17,7 @@ def printed() -> dict[str, Any]:
     >>> printed()["baseline_ring16_resnet18"]["dsgd_c0"]
     {'epoch': 1.558, 'comm': 0.627}
     """
-    text = (resources.files("swiftfl.reproduce.recipes") / "printed.json").read_text()
+    text = (resources.files("swiftfl.reproduce") / "printed.json").read_text()
     tables: dict[str, Any] = json.loads(text)
     return tables
 
