@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
-from swiftfl.reproduce import hardware, recipe
+from swiftfl.experiment.recipes import recipe
+from swiftfl.reproduce import hardware
 from swiftfl.reproduce.machine import median_seconds, rounded
 from swiftfl.workload.models import model
 
