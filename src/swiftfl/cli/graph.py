@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from swiftfl.errors import UserError
+from swiftfl.files import checked_target, read_text_file
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, given, topology, uniform
-from swiftfl.graph.files import checked_target, read_text, read_topology, write_topology
+from swiftfl.graph.files import read_topology, write_topology
 from swiftfl.graph.influence import Influence
 from swiftfl.graph.registry import BUILDERS
 
@@ -101,13 +102,9 @@ def _influence(text: str | None, n: int) -> Influence:
 
 def _influence_file(file: Path) -> list[float]:
     try:
-        values = json.loads(read_text(file))
-    except OSError as error:
-        raise UserError(
-            f"--influence {file}: neither numbers with commas between nor a file ({error.strerror})"
-        ) from None
+        values = json.loads(read_text_file(file))
     except UserError as error:
-        raise UserError(f"--influence {error}") from None
+        raise UserError(f"--influence takes numbers with commas between, or a file: {error}") from None
     except (ValueError, RecursionError):
         raise UserError(f"--influence {file}: not JSON") from None
     if isinstance(values, dict):

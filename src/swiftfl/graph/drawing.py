@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from swiftfl.errors import UserError
 from swiftfl.graph.coefficients import Coefficients
-from swiftfl.graph.files import checked_target, write_atomically
+from swiftfl.files import checked_target, write_atomically
 from swiftfl.graph.topology import Topology
 
 Points = npt.NDArray[np.float64]

@@ -12,26 +12,19 @@ from __future__ import annotations
 import io
 import json
 import os
-import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from swiftfl.errors import UserError
+from swiftfl.files import read_text_file, write_atomically
 from swiftfl.graph.generators import from_edges, from_networkx
 from swiftfl.graph.topology import Topology
-
-MOST_BYTES = 2**31
-"""Larger files are taken for a mistake, before anything is read."""
 
 
 def read_topology(file: str | os.PathLike[str]) -> Topology:
     """The connected topology in a file; errors name the file, and the line of an edge list."""
     path = Path(file)
-    try:
-        text = read_text(path)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
+    text = read_text_file(path)
     read = {".graphml": _read_graphml, ".json": _read_json}.get(path.suffix.lower(), _read_edge_list)
     try:
         return read(text).require_connected()
@@ -43,65 +36,7 @@ def write_topology(topology: Topology, file: str | os.PathLike[str]) -> None:
     """Write a topology; the file appears complete or not at all."""
     path = Path(file)
     write = {".graphml": _graphml, ".json": _json}.get(path.suffix.lower(), _edge_list)
-    write_atomically(path, write(topology).encode())
-
-
-def read_text(path: Path) -> str:
-    """The text of a regular file of a sensible size; nothing else is opened (a device may never end)."""
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise UserError(f"{path}: {_irregular(about.st_mode)}")
-    if about.st_size > MOST_BYTES:
-        raise UserError(f"{path}: {about.st_size} bytes are more than the {MOST_BYTES} that are read")
-    try:
-        with path.open("rb") as stream:
-            return stream.read(about.st_size).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file") from None
-
-
-def checked_target(path: Path) -> Path:
-    """The real file that writing to `path` would make or replace, links followed.
-
-    Refused in one line: a folder that does not exist or cannot be written to, and a target that
-    exists and is not a regular file (a device, a pipe), because renaming over it would destroy it.
-    """
-    try:
-        target = Path(os.path.realpath(path))
-        mode = target.stat().st_mode if os.path.lexists(target) else None
-        folder = target.parent.stat().st_mode
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if mode is not None and not stat.S_ISREG(mode):
-        raise UserError(f"{path}: {_irregular(mode)}")
-    if not stat.S_ISDIR(folder):
-        raise UserError(f"{path}: {target.parent} is not a folder")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise UserError(f"{path}: the folder {target.parent} cannot be written to")
-    return target
-
-
-def _irregular(mode: int) -> str:
-    return "Is a directory" if stat.S_ISDIR(mode) else "not a regular file"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target (of a link: beside what it points to), then rename over it."""
-    target = checked_target(path)
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:200]}.")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        temporary.chmod(0o644)
-        temporary.replace(target)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, write(topology))
 
 
 def _read_edge_list(text: str) -> Topology:

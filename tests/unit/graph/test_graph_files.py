@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import swiftfl as s
-import swiftfl.graph.files as files
 from swiftfl.errors import UserError
 from swiftfl.graph.files import read_topology, write_topology
 
@@ -136,10 +135,3 @@ def test_what_is_not_a_regular_file_is_neither_replaced_nor_read(tmp_path: Path)
         write_topology(s.ring(3), tmp_path)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "loop", "pipe"]
-
-
-def test_files_beyond_the_limit_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_BYTES", 5)
-    (tmp_path / "g.txt").write_text("0 1\n1 2\n")
-    with pytest.raises(UserError, match="8 bytes are more than the 5"):
-        read_topology(tmp_path / "g.txt")
