@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from swiftfl.errors import UserError
-from swiftfl.graph.coefficients import Coefficients
 from swiftfl.files import checked_target, write_atomically
+from swiftfl.graph.coefficients import Coefficients
 from swiftfl.graph.topology import Topology
 
 Points = npt.NDArray[np.float64]
