@@ -132,10 +132,9 @@ def read_text_file(path: Path, most_bytes: int = MOST_BYTES) -> str:
         with path.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             data = b"" if size > most_bytes else stream.read(most_bytes + 1)
-    if max(size, len(data)) > most_bytes:
-        raise UserError(
-            f"cannot read {path}: {max(size, len(data))} bytes are more than the {most_bytes} that are allowed"
-        )
+    size = max(size, len(data))
+    if size > most_bytes:
+        raise UserError(f"cannot read {path}: {size} bytes are more than the {most_bytes} that are allowed")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

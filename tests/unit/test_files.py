@@ -118,7 +118,7 @@ def test_both_the_file_and_its_folder_are_synced(tmp_path: Path, monkeypatch: py
     real = os.fsync
 
     def fsync(handle: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
