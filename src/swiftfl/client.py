@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from swiftfl.sample import Batch
-from swiftfl.vector import Vector, Weights
+from swiftfl.vector import Memory, Vector, Weights
 
 
 @dataclass(slots=True)
 class State:
-    """What a client carries from step to step: model, counter (from 1), memory of the update rule."""
+    """What a client carries from step to step: model, counter (from 1), named arrays of the update rule."""
 
     x: Vector
     c: int = 1
-    memory: Vector | None = None
+    memory: Memory = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 Vector: TypeAlias = npt.NDArray[np.floating]
+Memory: TypeAlias = Mapping[str, Vector]
+"""What an update rule remembers between two steps: named arrays, never written in place."""
 
 
 @dataclass(frozen=True, slots=True)

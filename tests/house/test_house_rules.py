@@ -17,7 +17,7 @@ SOURCE = Path(swiftfl.__file__).parent
 ALGORITHMS = sorted((SOURCE / "algorithms").glob("*.py"))
 
 LAYERS: dict[str, int] = {
-    "errors": 0, "files": 0, "_version": 0, "vector": 0, "streams": 0, "sample": 0,
+    "errors": 0, "files": 0, "registry": 0, "_version": 0, "vector": 0, "streams": 0, "sample": 0,
     "graph": 1, "data": 1, "workload": 1, "rules": 1, "schedule": 1,
     "verbs": 2, "client": 2, "algorithm": 2,
     "algorithms": 3,

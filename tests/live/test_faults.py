@@ -273,7 +273,7 @@ def test_a_run_whose_clients_all_died_goes_on_from_their_saves(
     counters = [one.state.c for one in saved if one is not None]
     assert len(counters) == 4
     assert all(c % 5 == 0 for c in counters)
-    again = Local(setup, folder, process.Options(session=1), saved)
+    again = Local(setup, folder, process.LiveOptions(session=1), saved)
     try:
         again.start()
         assert again.wait(LIMIT)

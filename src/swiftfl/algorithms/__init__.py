@@ -4,17 +4,22 @@ from swiftfl.algorithms.adpsgd import AdPsgd
 from swiftfl.algorithms.centralised import AllReduceSgd, FedAvg
 from swiftfl.algorithms.gossip import Gossip
 from swiftfl.algorithms.matcha import Matcha
+from swiftfl.algorithms.registry import ALGORITHMS, AlgorithmEntry, Context, algorithm
 from swiftfl.algorithms.swift import Swift
 from swiftfl.algorithms.synchronous import Synchronous, dsgd, ldsgd, pasgd
 
 __all__ = [
+    "ALGORITHMS",
     "AdPsgd",
+    "AlgorithmEntry",
     "AllReduceSgd",
+    "Context",
     "FedAvg",
     "Gossip",
     "Matcha",
     "Swift",
     "Synchronous",
+    "algorithm",
     "dsgd",
     "ldsgd",
     "pasgd",

@@ -21,8 +21,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SGD
+from swiftfl.rules import SGD, UpdateRule
 from swiftfl.streams import stream
 from swiftfl.verbs import Add, AverageWith, Gradient, Load, Verb
 
@@ -31,7 +32,7 @@ from swiftfl.verbs import Add, AverageWith, Gradient, Load, Verb
 class AdPsgd:
     """Pairwise averaging with a random neighbour after every gradient; `seed` draws the partners."""
 
-    rule: SGD = SGD()
+    rule: UpdateRule = SGD()
     seed: int = 0
     name: str = "adpsgd"
     in_rounds: ClassVar[bool] = False
@@ -47,3 +48,9 @@ class AdPsgd:
 
     def partner(self, me: Client, c: int) -> int:
         return me.neighbours[stream(self.seed, "partner", me.index, c).integers(len(me.neighbours))]
+
+
+@algorithm("adpsgd")
+def adpsgd(context: Context) -> AdPsgd:
+    """Averages its cell with one random neighbour's after every gradient; waits for locks only."""
+    return AdPsgd(context.rule, context.seed)

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import ClassVar
 
+from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SGD
+from swiftfl.rules import SGD, UpdateRule
 from swiftfl.schedule import CommunicationSet, every
 from swiftfl.vector import advance
 from swiftfl.verbs import AllReduce, Gradient, Verb
@@ -30,8 +32,9 @@ from swiftfl.verbs import AllReduce, Gradient, Verb
 class AllReduceSgd:
     """Fully synchronous SGD: everybody steps along the mean gradient."""
 
-    rule: SGD = SGD()
+    rule: UpdateRule = SGD()
     name: str = "allreduce"
+    in_rounds: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
@@ -46,8 +49,9 @@ class FedAvg:
     """Local steps, then the server's average at the counters of the communication set."""
 
     communication_set: CommunicationSet = every(4)
-    rule: SGD = SGD()
+    rule: UpdateRule = SGD()
     name: str = "fedavg"
+    in_rounds: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
@@ -56,3 +60,15 @@ class FedAvg:
         if s.c in self.communication_set:
             x = yield from AllReduce(x, me.influence, round=s.c, by_server=True)
         return State(x, s.c + 1, memory)
+
+
+@algorithm("allreduce")
+def allreduce(context: Context) -> AllReduceSgd:
+    """Everybody steps along the mean gradient of all; waits for everybody at every step."""
+    return AllReduceSgd(context.rule)
+
+
+@algorithm("fedavg")
+def fedavg(context: Context, *, i1: int = 1) -> FedAvg:
+    """`i1` local steps, then the average of all clients; waits for everybody."""
+    return FedAvg(every(i1), context.rule)

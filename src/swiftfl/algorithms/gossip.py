@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
+from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.graph.topology import Topology
-from swiftfl.rules import SGD
+from swiftfl.rules import SGD, UpdateRule
 from swiftfl.streams import stream
 from swiftfl.vector import Weights, advance
 from swiftfl.verbs import Exchange, Gradient, Mix, Verb
@@ -31,9 +33,10 @@ class Gossip:
     """SGD steps with averaging in random pairs."""
 
     topology: Topology
-    rule: SGD = SGD()
+    rule: UpdateRule = SGD()
     seed: int = 0
     name: str = "gossip"
+    in_rounds: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
@@ -66,3 +69,9 @@ class Gossip:
     def _recent(self) -> dict[int, np.ndarray]:
         """The last round's pairs, so that they are drawn once and not once per client."""
         return {}
+
+
+@algorithm("gossip")
+def gossip(context: Context) -> Gossip:
+    """Random pairs of neighbours average after every step; waits for the partner."""
+    return Gossip(context.topology, context.rule, context.seed)

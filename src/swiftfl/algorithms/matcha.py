@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
+from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.graph.matchings import MatchingPlan
-from swiftfl.rules import SGD
+from swiftfl.graph.matchings import MatchingPlan, matching_plan
+from swiftfl.rules import SGD, UpdateRule
 from swiftfl.streams import stream
 from swiftfl.vector import Weights, advance
 from swiftfl.verbs import Exchange, Gradient, Mix, Verb
@@ -33,9 +35,10 @@ class Matcha:
     """D-SGD over the matchings that are active in a round."""
 
     plan: MatchingPlan
-    rule: SGD = SGD()
+    rule: UpdateRule = SGD()
     seed: int = 0
     name: str = "matcha"
+    in_rounds: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
@@ -68,3 +71,9 @@ class Matcha:
     def _recent(self) -> dict[int, np.ndarray]:
         """The last round's draw, so that it is made once and not once per client."""
         return {}
+
+
+@algorithm("matcha")
+def matcha(context: Context, *, budget: float = 0.5) -> Matcha:
+    """D-SGD over a random share of the links, `budget`; waits for the partners of the round."""
+    return Matcha(matching_plan(context.topology, budget), context.rule, context.seed)

@@ -18,8 +18,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SGD
+from swiftfl.rules import SGD, UpdateRule
 from swiftfl.schedule import CommunicationSet, every
 from swiftfl.vector import advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
@@ -30,7 +31,7 @@ class Swift:
     """SWIFT under a communication set; `Swift()` is C_0 with plain SGD."""
 
     communication_set: CommunicationSet = every(0)
-    rule: SGD = SGD()
+    rule: UpdateRule = SGD()
     name: str = "swift"
     in_rounds: ClassVar[bool] = False
 
@@ -45,3 +46,9 @@ class Swift:
             half = s.x  # line 14
         move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
         return State(advance(half, move, slope.statistics), s.c + 1, memory)  # lines 15, 17
+
+
+@algorithm("swift", weights="ccs")
+def swift(context: Context, *, communication_set: int = 0) -> Swift:
+    """Wait-free: averages with the newest models that have arrived; `communication_set` is the s of C_s."""
+    return Swift(every(communication_set), context.rule)

@@ -17,9 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import ClassVar
 
+from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SGD
+from swiftfl.errors import UserError
+from swiftfl.rules import SGD, UpdateRule
 from swiftfl.schedule import CommunicationSet, alternating, every
 from swiftfl.vector import advance
 from swiftfl.verbs import Exchange, Gradient, Mix, Verb
@@ -30,8 +33,9 @@ class Synchronous:
     """Local SGD steps, with neighbourhood averaging at the counters of a communication set."""
 
     communication_set: CommunicationSet = every(0)
-    rule: SGD = SGD()
+    rule: UpdateRule = SGD()
     name: str = "dsgd"
+    in_rounds: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
@@ -43,13 +47,33 @@ class Synchronous:
         return State(x, s.c + 1, memory)
 
 
-def dsgd(rule: SGD = SGD()) -> Synchronous:
+def dsgd(rule: UpdateRule = SGD()) -> Synchronous:
     return Synchronous(every(0), rule, "dsgd")
 
 
-def pasgd(i1: int, rule: SGD = SGD()) -> Synchronous:
+def pasgd(i1: int, rule: UpdateRule = SGD()) -> Synchronous:
     return Synchronous(every(i1), rule, "pasgd")
 
 
-def ldsgd(i1: int, i2: int, rule: SGD = SGD()) -> Synchronous:
+def ldsgd(i1: int, i2: int, rule: UpdateRule = SGD()) -> Synchronous:
     return Synchronous(alternating(i1, i2), rule, "ldsgd")
+
+
+@algorithm("dsgd")
+def _dsgd(context: Context) -> Synchronous:
+    """Averages with all neighbours after every step; waits for their models of the same round."""
+    return dsgd(context.rule)
+
+
+@algorithm("pasgd")
+def _pasgd(context: Context, *, i1: int = 1) -> Synchronous:
+    """D-SGD with `i1` local steps between two averaging ones."""
+    return pasgd(i1, context.rule)
+
+
+@algorithm("ldsgd")
+def _ldsgd(context: Context, *, i1: int = 1, i2: int = 2) -> Synchronous:
+    """Alternates `i1` local steps and `i2` averaging ones, of which there are at least two."""
+    if i2 < 2:
+        raise UserError(f"ldsgd with i2 = {i2} is pasgd: give i2 of at least 2, or --algorithm pasgd")
+    return ldsgd(i1, i2, context.rule)

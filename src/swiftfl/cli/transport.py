@@ -16,7 +16,7 @@ def check_transport(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Newest wins, never torn, never blocked, rounds in order, losses noticed, nothing left behind."""
-    from swiftfl.transports.conformance.battery import battery, kind
+    from swiftfl.transports.conformance import battery, kind
 
     reports = []
     for report in battery(kind(name)):

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from swiftfl.algorithm import Algorithm
-from swiftfl.client import Client
+from swiftfl.client import Client, State
 from swiftfl.costs import Costs
 from swiftfl.engines.membership import Membership
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
 from swiftfl.schedule import StepSize
-from swiftfl.vector import Weights
+from swiftfl.vector import Vector, Weights
 from swiftfl.verbs import Verb
 from swiftfl.workload.base import Workload
 
@@ -92,6 +92,10 @@ class Setup:
         w, batches = w or self.weights[i], self.batches[i]
         step_size = LocalStepSize(self.step_size, batches.steps_per_epoch, scale)
         return Client(i, tuple(w.of), w, self.influence[i], batches, step_size)
+
+    def first_state(self, x: Vector, c: int = 1) -> State:
+        """A client that starts from model x at step c, with nothing to remember yet."""
+        return State(x, c, self.algorithm.rule.init(x))
 
     def steps_of(self, i: int) -> float:
         """After how many local steps client i has finished."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from swiftfl.algorithm import Algorithm
-from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
+from swiftfl.algorithms import ALGORITHMS, Context
 from swiftfl.costs import Costs, Link, Slowdown
 from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches
@@ -29,9 +29,9 @@ from swiftfl.experiment.config import AlgorithmConfig, Config, NetworkConfig, To
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given, proportional_to, uniform
-from swiftfl.graph.matchings import matching_plan
+from swiftfl.registry import options_of
 from swiftfl.rules import SGD
-from swiftfl.schedule import Decay, every
+from swiftfl.schedule import Decay
 from swiftfl.verbs import Verb
 from swiftfl.workload.emulated import Emulated
 from swiftfl.workload.models import model
@@ -160,21 +160,12 @@ def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Me
 
 
 def weights_method(config: AlgorithmConfig) -> str:
-    """CCS for SWIFT; Metropolis for the algorithms that need a symmetric matrix."""
-    return config.weights or ("ccs" if config.name == "swift" else "metropolis")
+    """What was asked for, or what the algorithm is made for."""
+    return config.weights or ALGORITHMS[config.name].weights
 
 
 def build_algorithm(config: AlgorithmConfig, graph: Topology, seed: int) -> Algorithm[Verb]:
     rule = SGD(config.momentum, config.weight_decay, config.nesterov)
-    made: dict[str, Callable[[], Algorithm[Verb]]] = {
-        "swift": lambda: Swift(every(config.communication_set), rule),
-        "dsgd": lambda: dsgd(rule),
-        "pasgd": lambda: pasgd(config.i1, rule),
-        "ldsgd": lambda: ldsgd(config.i1, config.i2, rule),
-        "adpsgd": lambda: AdPsgd(rule, seed),
-        "matcha": lambda: Matcha(matching_plan(graph, config.budget), rule, seed),
-        "gossip": lambda: Gossip(graph, rule, seed),
-        "allreduce": lambda: AllReduceSgd(rule),
-        "fedavg": lambda: FedAvg(every(config.i1), rule),
-    }
-    return made[config.name]()
+    entry = ALGORITHMS[config.name]
+    options = {name: getattr(config, name) for name in options_of(entry.make)}
+    return entry.make(Context(graph, rule, seed), **options)

@@ -65,7 +65,7 @@ class AlgorithmConfig(Section):
     name: AlgorithmName = "swift"
     communication_set: Annotated[int, Field(ge=0)] = 0
     i1: Annotated[int, Field(ge=0)] = 1
-    i2: Count = 1
+    i2: Count = 2
     budget: Annotated[float, Field(gt=0, le=1)] = 0.5
     weights: WeightsName | None = None
     step_size: StepSizeConfig = StepSizeConfig()

@@ -58,7 +58,7 @@ def resume_live(path: Path, config: Config, progress: Progress) -> Result:
 
 def _saved(folder: Path, parts: Parts) -> tuple[list[Saved | None], list[int]]:
     n, size = parts.setup.n, parts.setup.workload.initial(parts.setup.seed).size
-    in_rounds: bool = getattr(parts.setup.algorithm, "in_rounds", True)
+    in_rounds = parts.setup.algorithm.in_rounds
     lives = [count_lives(folder, i) for i in range(n)]
     return common([read_all(folder, i, size) for i in range(n)], in_rounds), lives
 

@@ -59,7 +59,7 @@ def resume_mpi(path: Path, config: Config, progress: Progress) -> Result:
 
 def _saved(folder: Path, parts: Parts) -> tuple[list, list[int]]:  # type: ignore[type-arg]
     n, size = parts.setup.n, parts.setup.workload.initial(parts.setup.seed).size
-    in_rounds: bool = getattr(parts.setup.algorithm, "in_rounds", True)
+    in_rounds = parts.setup.algorithm.in_rounds
     saves = [read_all(folder, i, size) for i in range(n)]
     return common(saves, in_rounds), [count_lives(folder, i) for i in range(n)]
 

@@ -82,7 +82,7 @@ class LiveClient:
         self.journal, self.saver = journal, saver
         self.tally = Tally()
         self.gate = Gate(state.x)
-        self.in_rounds: bool = getattr(setup.algorithm, "in_rounds", True)
+        self.in_rounds = setup.algorithm.in_rounds
         self.began = time.perf_counter()
         self._mark = self.began  # when the verb that is being served began,
         self._blocked = 0.0  # and how long the transport had been blocked by then

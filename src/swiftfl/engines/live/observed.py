@@ -15,7 +15,7 @@ class Observed:
 
     def __init__(self, setup: Setup) -> None:
         self.setup, self.n = setup, setup.n
-        self.in_rounds: bool = getattr(setup.algorithm, "in_rounds", True)
+        self.in_rounds = setup.algorithm.in_rounds
         self.network = None if setup.network is None else setup.network()
         self.x0 = setup.workload.initial(setup.seed)
         self.board = StatusTable(self.n)

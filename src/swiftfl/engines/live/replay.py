@@ -102,7 +102,7 @@ class Replay:
 
     def _first_state(self, life: Life) -> Generator[None, None, State]:
         if life.how == "initial":
-            return State(self.x0, life.c)
+            return self.setup.first_state(self.x0, life.c)
         if life.how == "saved":
             name = (life.client, *life.source)
             while name not in self._saved:
@@ -112,7 +112,7 @@ class Replay:
         wanted = life.source[0], life.source[1]
         while not self._is_there(wanted):
             yield
-        return State(self._use(wanted), life.c)
+        return self.setup.first_state(self._use(wanted), life.c)
 
     def _keep(self, life: Life, state: State) -> None:
         """What others, or a later life, need of the state at the start of a step."""

@@ -20,7 +20,8 @@ from swiftfl.client import State
 from swiftfl.errors import UserError
 from swiftfl.vector import Vector
 
-FORMAT = "swiftfl-client-1"
+FORMAT = "swiftfl-client-2"
+_MEMORY = "memory."  # arrays of the update rule
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,7 @@ def write(folder: Path, client: int, saved: Saved) -> None:
     newest, before = paths(folder, client)
     fresh = folder / f".client-{client:04d}.{os.getpid()}"
     arrays: dict[str, Vector] = {"x": np.ascontiguousarray(saved.state.x)}
-    if saved.state.memory is not None:
-        arrays["memory"] = np.ascontiguousarray(saved.state.memory)
+    arrays.update({f"{_MEMORY}{k}": np.ascontiguousarray(a) for k, a in saved.state.memory.items()})
     about = {"format": FORMAT, "client": str(client), "c": str(saved.state.c), "life": str(saved.life)}
     try:
         save_file(arrays, fresh, metadata=about)
@@ -66,7 +66,8 @@ def read(file: Path, client: int, size: int) -> Saved:
         raise UserError(f"cannot read {file}: {error}") from None
     if c < 1 or life < 0 or "x" not in arrays or any(a.shape != (size,) for a in arrays.values()):
         raise UserError(f"{file} does not hold a model of {size} numbers")
-    return Saved(State(arrays["x"], c, arrays.get("memory")), life)
+    memory = {k.removeprefix(_MEMORY): a for k, a in arrays.items() if k.startswith(_MEMORY)}
+    return Saved(State(arrays["x"], c, memory), life)
 
 
 def read_all(folder: Path, client: int, size: int) -> list[Saved]:

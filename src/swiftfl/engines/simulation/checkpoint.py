@@ -31,7 +31,7 @@ from swiftfl.sample import Slope
 from swiftfl.vector import Statistics, Vector, Weights
 from swiftfl.verbs import AllReduce, Gradient
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def save(world: World) -> Checkpoint:
         **{name: getattr(world, name) for name in _PLAIN},
         "times": {name: getattr(world.times, name) for name in _TIMES},
         "models": [put(x) for x in world.models],
-        "states": [[put(s.x), s.c, put(s.memory)] for s in world.states],
+        "states": [[put(s.x), s.c, {name: put(x) for name, x in s.memory.items()}] for s in world.states],
         "replies": [[_pack_reply(r, pool) for r in replies] for replies in world.replies],
         "slopes": [None if s is None else _pack_slope(s, pool) for s in world.slopes],
         "letters": [[[a.sent, a.version, put(a.x)] for a in box] for box in world.mailboxes.letters],
@@ -162,7 +162,10 @@ def restore(world: World, checkpoint: Checkpoint) -> None:
     for name in _TIMES:
         setattr(world.times, name, tree["times"][name])
     world.models = [arrays[x] for x in tree["models"]]
-    world.states = [State(arrays[x], c, None if m is None else arrays[m]) for x, c, m in tree["states"]]
+    world.states = [
+        State(arrays[x], c, {name: arrays[m] for name, m in memory.items()})
+        for x, c, memory in tree["states"]
+    ]
     world.slopes = [None if s is None else _unpack_slope(s, arrays) for s in tree["slopes"]]
     world.mailboxes.letters = [[Letter(t, v, arrays[x]) for t, v, x in box] for box in tree["letters"]]
     world.mixing = list(tree["mixing"])

@@ -11,7 +11,6 @@ import heapq
 import math
 from collections.abc import Callable
 
-from swiftfl.client import State
 from swiftfl.engines.membership import Change, connected
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.world import Terms, World
@@ -219,7 +218,7 @@ class Virtual(World):
         self.adopt(i, Terms(_ALONE))
         self.times.skip(i, max(0.0, self.now - self.times.clock[i]))
         self.models[i] = self.models[source]
-        self.states[i] = State(self.models[i], self._counter(i))
+        self.states[i] = self.setup.first_state(self.models[i], self._counter(i))
         self.replies[i].clear()
         self.generators[i] = self.new_step(i)
         self.resume(i, None)

@@ -51,7 +51,8 @@ class World:
         self.clients = [setup.client(i) for i in range(n)]
         self.limits = [setup.steps_of(i) for i in range(n)]
         self.models: list[Vector] = [x0] * n
-        self.states = [State(x0) for _ in range(n)]
+        first = setup.first_state(x0)  # shared: nobody writes into a state
+        self.states = [first] * n
         self.finished = [False] * n
         self.active = n
         self.times = Clocks(n)
@@ -87,7 +88,7 @@ class World:
         self.network = None if setup.network is None else setup.network()
         self.present = [True] * n
         self.lost_until = [0.0] * n
-        self.in_rounds: bool = getattr(setup.algorithm, "in_rounds", True)
+        self.in_rounds = setup.algorithm.in_rounds
         self.terms = [Terms(w) for w in setup.weights]
         self.renewed: dict[int, list[Terms]] = {}
         self._serve: dict[type, Callable[[int, Any], object]] = {

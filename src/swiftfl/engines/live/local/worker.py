@@ -120,7 +120,7 @@ def _first_state(
     """The state that this life starts from, and what to note of where it comes from."""
     x0 = home.setup.workload.initial(home.setup.seed)
     if birth.how == "initial":
-        return State(x0, birth.c), ()
+        return home.setup.first_state(x0, birth.c), ()
     if birth.how == "saved":
         return _saved_state(home, birth, x0.size), birth.source
     (teacher,) = birth.source
@@ -128,7 +128,7 @@ def _first_state(
     if teacher in transport.neighbours:  # where all neighbours are gone, it starts from the beginning
         found = transport.read(teacher, lambda model, version: (model.copy(), version))
     x, version = (x0, 0) if found is None else found
-    return State(x, birth.c), (teacher, version)
+    return home.setup.first_state(x, birth.c), (teacher, version)
 
 
 def _saved_state(home: Worker, birth: Launch, size: int) -> State:

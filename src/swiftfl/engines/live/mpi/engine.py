@@ -11,7 +11,6 @@ import time
 
 import numpy as np
 
-from swiftfl.client import State
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.journal import Journal, journal_file
 from swiftfl.engines.live.mpi.control import FIRST, RankControl
@@ -69,7 +68,7 @@ class Mpi(Supervised):
     def _client(self) -> tuple[LiveClient, RankControl, Journal]:
         i, saved = self.me, self._saved[self.me]
         life = self._lives[i] if saved is None else max(self._lives[i], saved.life + 1)
-        start = State(self.x0, 1) if saved is None else saved.state
+        start = self.setup.first_state(self.x0) if saved is None else saved.state
         line = RankControl(self.office, self.in_rounds, life, start.c)
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), line.warn)

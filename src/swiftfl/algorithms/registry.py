@@ -1,0 +1,55 @@
+"""Algorithms by name, with their options and the weights that they are made for.
+
+An algorithm's file ends with its entry: a function from what a run gives it (`Context`) and its own
+options, which are keyword-only parameters, to the algorithm. Configurations, command line, help texts and
+lists follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from swiftfl.algorithm import Algorithm
+from swiftfl.graph.topology import Topology
+from swiftfl.registry import Registry
+from swiftfl.rules import UpdateRule
+from swiftfl.verbs import Verb
+
+Make = Callable[..., Algorithm[Verb]]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run gives to each of its algorithms."""
+
+    topology: Topology
+    rule: UpdateRule
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class AlgorithmEntry:
+    """How an algorithm is made, and with which communication weights unless others are asked for."""
+
+    name: str
+    make: Make
+    weights: str
+
+    @property
+    def summary(self) -> str:
+        """The first line of the description."""
+        return (self.make.__doc__ or self.name).strip().splitlines()[0]
+
+
+ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
+
+
+def algorithm(name: str, weights: str = "metropolis") -> Callable[[Make], Make]:
+    """Register a function `(context, *, option=default, ...) -> Algorithm` under this name."""
+
+    def register(make: Make) -> Make:
+        ALGORITHMS.register(name, AlgorithmEntry(name, make, weights))
+        return make
+
+    return register

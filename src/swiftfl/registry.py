@@ -1,0 +1,98 @@
+"""Things that users choose by name: algorithms, topologies, partitions, update rules, codecs and so on.
+
+A registry entry stands in the file of the thing itself; lists in help texts and messages follow from it.
+Whoever adds one from outside the package registers it the same way, and the name works everywhere:
+
+>>> SHAPES: Registry[str] = Registry("shape")
+>>> _ = SHAPES.register("circle", "round")
+>>> SHAPES["circle"]
+'round'
+>>> SHAPES["cirle"]
+Traceback (most recent call last):
+swiftfl.errors.UserError: there is no shape 'cirle': did you mean circle? (circle)
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from swiftfl.errors import UserError
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Names and what they stand for, in the order in which they were registered."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str, entry: T) -> T:
+        """Add an entry; a name that is taken is refused, unless the same code is loaded again."""
+        before = self._entries.get(name)
+        if before is not None and _origin(before) != _origin(entry):
+            raise UserError(f"there is a {self.kind} called {name!r} already")
+        self._entries[name] = entry
+        return entry
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._entries:
+            raise UserError(f"there is no {self.kind} {name!r}: {suggestion(name, self._entries)}")
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def suggestion(name: str, names: typing.Iterable[str]) -> str:
+    """The nearest of these names, if one is near, and all of them."""
+    names = list(names)
+    near = difflib.get_close_matches(str(name), names, n=1)
+    listed = ", ".join(names)
+    return f"did you mean {near[0]}? ({listed})" if near else f"choose from {listed}"
+
+
+def _origin(entry: object) -> tuple[str, str]:
+    """Where an entry was defined; a module that is imported again makes the same entries."""
+    made = getattr(entry, "make", entry)
+    return getattr(made, "__module__", ""), getattr(made, "__qualname__", repr(made))
+
+
+@dataclass(frozen=True)
+class Option:
+    """A keyword-only parameter of a registered function: what a configuration may set."""
+
+    name: str
+    type: Any
+    default: Any = inspect.Parameter.empty
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+def options_of(make: Callable[..., object]) -> dict[str, Option]:
+    """The options of a registered function, by name.
+
+    >>> def ring(n: int, *, hops: int = 1) -> None: ...
+    >>> options_of(ring)
+    {'hops': Option(name='hops', type=<class 'int'>, default=1)}
+    """
+    hints = typing.get_type_hints(make, include_extras=True)
+    return {
+        name: Option(name, hints.get(name, Any), parameter.default)
+        for name, parameter in inspect.signature(make).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
