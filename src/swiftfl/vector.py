@@ -8,6 +8,7 @@ written again; every operation here makes a new one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -71,6 +72,11 @@ def advance(half: Vector, move: Vector, statistics: Statistics | None = None) ->
         tail = half[-statistics.values.size :]
         out[-statistics.values.size :] = tail + statistics.rate * (statistics.values - tail)
     return out
+
+
+def finite(x: Vector) -> bool:
+    """Whether every number is finite: one dot product; each number is looked at only if that overflows."""
+    return math.isfinite(x.dot(x)) or bool(np.isfinite(x).all())
 
 
 def consensus(models: Sequence[Vector]) -> Vector:

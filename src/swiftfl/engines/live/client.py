@@ -22,7 +22,7 @@ from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
 from swiftfl.engines.live.journal import Journal, version
 from swiftfl.engines.live.saves import Saver
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms
 from swiftfl.sample import Slope
 from swiftfl.transports.base import Lost, Stopped, Transport
 from swiftfl.vector import Vector, mix

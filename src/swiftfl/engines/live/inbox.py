@@ -18,15 +18,10 @@ import numpy as np
 
 from swiftfl.errors import UserError
 from swiftfl.transports.base import Finished, Lost, Transport
-from swiftfl.vector import Vector, Weights
+from swiftfl.vector import Vector, Weights, finite
 
 Reason = Literal["not_finite", "wrong_length", "older_than_seen"]
 REASONS: tuple[Reason, ...] = ("not_finite", "wrong_length", "older_than_seen")
-
-
-def finite(x: Vector) -> bool:
-    """Whether every number is finite: by the squared length, which is cheap; closely only if that is not."""
-    return math.isfinite(x.dot(x)) or bool(np.isfinite(x).all())
 
 
 class Gate:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from swiftfl.engines.live.journal import journal_file, split
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms
 from swiftfl.errors import UserError
 from swiftfl.vector import Weights
 

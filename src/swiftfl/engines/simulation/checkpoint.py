@@ -25,13 +25,14 @@ from swiftfl.engines.simulation.barriers import Offer, Wait
 from swiftfl.engines.simulation.mailboxes import Letter
 from swiftfl.engines.simulation.sampled import Sampled
 from swiftfl.engines.simulation.virtual import Virtual
-from swiftfl.engines.simulation.world import Terms, World
+from swiftfl.engines.simulation.world import World
+from swiftfl.engines.terms import pack_terms, unpack_terms
 from swiftfl.errors import UserError
 from swiftfl.sample import Slope
-from swiftfl.vector import Statistics, Vector, Weights
+from swiftfl.vector import Statistics, Vector
 from swiftfl.verbs import AllReduce, Gradient
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -200,15 +201,6 @@ def _restore_rounds(world: World, tree: Mapping[str, Any], arrays: Mapping[str, 
 # The state of a network that changes, where there is one.
 
 
-def _pack_terms(terms: Terms) -> list[Any]:
-    return [terms.w.own, list(terms.w.of.items()), terms.scale, terms.from_round]
-
-
-def _unpack_terms(packed: list[Any]) -> Terms:
-    own, of, scale, from_round = packed
-    return Terms(Weights(own, dict(of)), scale, from_round)
-
-
 def _pack_changes(world: Virtual) -> dict[str, Any] | None:
     if world.network is None:
         return None
@@ -220,8 +212,8 @@ def _pack_changes(world: Virtual) -> dict[str, Any] | None:
         "steps_then": world.steps_then,
         "cut": sorted(world.cut),
         "since": [[*pair, time] for pair, time in world.mailboxes.since.items()],
-        "terms": [_pack_terms(terms) for terms in world.terms],
-        "renewed": [[i, [_pack_terms(t) for t in queue]] for i, queue in world.renewed.items()],
+        "terms": [pack_terms(terms) for terms in world.terms],
+        "renewed": [[i, [pack_terms(t) for t in queue]] for i, queue in world.renewed.items()],
         "naps": list(world.naps.items()),
         "were_away": sorted(world.were_away),
         "logged": world.logged,
@@ -237,8 +229,8 @@ def _restore_changes(world: Virtual, packed: Mapping[str, Any]) -> None:
     world.cut = {(i, j) for i, j in packed["cut"]}
     world.mailboxes.since = {(i, j): time for i, j, time in packed["since"]}
     for i, terms in enumerate(packed["terms"]):
-        world.adopt(i, _unpack_terms(terms))
-    world.renewed = {i: [_unpack_terms(t) for t in queue] for i, queue in packed["renewed"]}
+        world.adopt(i, unpack_terms(terms))
+    world.renewed = {i: [unpack_terms(t) for t in queue] for i, queue in packed["renewed"]}
     world.naps = dict(packed["naps"])
     world.were_away, world.logged = set(packed["were_away"]), packed["logged"]
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from swiftfl.engines.membership import Change, connected
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.simulation.world import Terms, World
+from swiftfl.engines.simulation.world import World
+from swiftfl.engines.terms import ALONE, Terms
 from swiftfl.graph.coefficients import promised
 from swiftfl.vector import Weights
 
 _NOBODY = -1
-_ALONE = Weights(1.0, {})
 
 
 class Virtual(World):
@@ -215,7 +215,7 @@ class Virtual(World):
         self.network.known.add(i)
         self.active += 1
         self.renewed.pop(i, None)
-        self.adopt(i, Terms(_ALONE))
+        self.adopt(i, ALONE)
         self.times.skip(i, max(0.0, self.now - self.times.clock[i]))
         self.models[i] = self.models[source]
         self.states[i] = self.setup.first_state(self.models[i], self._counter(i))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 from swiftfl.client import State
@@ -20,21 +19,13 @@ from swiftfl.engines.simulation.barriers import ExchangeBarrier, ReduceBarrier
 from swiftfl.engines.simulation.batched_mix import mix_many, worthwhile
 from swiftfl.engines.simulation.clocks import Clocks
 from swiftfl.engines.simulation.mailboxes import Letter, Mailboxes
+from swiftfl.engines.terms import Terms
 from swiftfl.sample import Slope
-from swiftfl.vector import Vector, Weights, advance, mix
+from swiftfl.vector import Vector, advance, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Inbox, Load, Mix, Publish
 
 PARKED = object()
 _WAITING_GRADIENTS = 256 << 20  # bytes of gradients that are computed before they are needed
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """On what terms a client takes part: its weights, its step size's scale, and from which round."""
-
-    w: Weights
-    scale: float = 1.0
-    from_round: int = 0
 
 
 class World:

@@ -11,9 +11,8 @@ import socket
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from swiftfl.engines.live.local.worker import pack_terms
 from swiftfl.engines.live.status import StatusTable
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms, pack_terms
 
 _LARGEST = 1 << 16
 

@@ -20,11 +20,11 @@ from swiftfl.engines.live.ending import Ending
 from swiftfl.engines.live.local.control import ControlChannel
 from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch
 from swiftfl.engines.live.local.watched import Watched
-from swiftfl.engines.live.local.worker import LiveOptions, Worker, pack_terms
+from swiftfl.engines.live.local.worker import LiveOptions, Worker
 from swiftfl.engines.live.saves import Saved, read_all
 from swiftfl.engines.live.status import ABSENT, AT, FINISHED, READY, RUNNING, STOPPED
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms, pack_terms
 from swiftfl.transports.shared_memory.transport import SharedMemory
 from swiftfl.vector import Weights
 

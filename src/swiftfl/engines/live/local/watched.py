@@ -8,7 +8,7 @@ from swiftfl.engines.live.local.forkserver import ForkServer
 from swiftfl.engines.live.observed import Observed
 from swiftfl.engines.live.status import FINISHED, STOPPED
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms
 from swiftfl.errors import UserError
 from swiftfl.transports.shared_memory.transport import Observer, SharedMemory
 from swiftfl.vector import Vector

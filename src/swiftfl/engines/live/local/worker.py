@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from swiftfl.client import State
 from swiftfl.engines.live.client import LiveClient, Order, Tally
@@ -19,10 +18,10 @@ from swiftfl.engines.live.local.forkserver import Launch, name_process
 from swiftfl.engines.live.saves import Saver, read_all
 from swiftfl.engines.live.status import FINISHED, HOLDING, READY, RUNNING, STARTING, STOPPED, StatusTable
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms, unpack_terms
+from swiftfl.engines.threads import one_thread
 from swiftfl.errors import UserError
 from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
-from swiftfl.vector import Weights
 from swiftfl.workload.memory import keep_freed_memory
 
 _LARGEST = 1 << 20
@@ -63,6 +62,7 @@ class Worker:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self.board.enter(i, STARTING)
         one_thread()
+        keep_freed_memory()
         line = WorkerControl(self, i)
         try:
             return self._live(birth, line)
@@ -104,14 +104,6 @@ class Worker:
         journal.close()
         transport.close()
         return 0
-
-
-def one_thread() -> None:
-    """Sixteen clients with a thread for each core would be ten times slower."""
-    import torch
-
-    torch.set_num_threads(1)
-    keep_freed_memory()
 
 
 def _first_state(
@@ -202,12 +194,3 @@ class WorkerControl:
     def say(self, **message: str) -> None:
         with suppress(OSError):  # nobody listens any more, or there is too much to say
             self.socket.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
-
-
-def pack_terms(terms: Terms) -> list[Any]:
-    return [terms.scale, terms.w.own, [[k, value] for k, value in terms.w.of.items()], terms.from_round]
-
-
-def unpack_terms(packed: Sequence[Any]) -> Terms:
-    scale, own, of, from_round = packed
-    return Terms(Weights(own, {int(k): float(value) for k, value in of}), scale, from_round)

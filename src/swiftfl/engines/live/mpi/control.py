@@ -18,7 +18,7 @@ import numpy.typing as npt
 from swiftfl.engines.live.client import Order, Tally
 from swiftfl.engines.live.status import AT, COLUMNS, HOLDING, RUNNING, StatusTable
 from swiftfl.engines.membership import Membership
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import ORDER, STATUS

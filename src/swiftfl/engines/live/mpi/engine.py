@@ -17,7 +17,7 @@ from swiftfl.engines.live.mpi.control import FIRST, RankControl
 from swiftfl.engines.live.mpi.supervised import Supervised
 from swiftfl.engines.live.saves import Saver
 from swiftfl.engines.live.status import COLUMNS, FINISHED, READY, RUNNING, STARTING, STOPPED
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.wire import FINAL, LOST
 from swiftfl.vector import Vector

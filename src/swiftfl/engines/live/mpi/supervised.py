@@ -17,7 +17,7 @@ from swiftfl.engines.live.observed import Observed
 from swiftfl.engines.live.saves import Saved
 from swiftfl.engines.live.status import COLUMNS, FINISHED, READY, STOPPED
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.simulation.world import Terms
+from swiftfl.engines.terms import Terms
 from swiftfl.errors import UserError
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.mpi import MpiJob
