@@ -51,7 +51,7 @@ class Engine(Protocol):
         """Per client: its steps over its steps per epoch."""
 
     def seconds(self) -> dict[str, list[float]]:
-        """Per client, how it spent its time: "compute", "communication", "waiting"; live ones also "cpu"."""
+        """Per client, its time: "compute", "communication", "waiting"; live ones also "cpu"."""
 
     @property
     def models_in_memory(self) -> int:
@@ -84,7 +84,7 @@ class LiveEngine(Engine, Protocol):
         """Wait some time; whether the run is over."""
 
     def stop(self) -> None:
-        """Ask every client to stop where the run can go on later; returns at once, also in a signal handler."""
+        """Ask every client to stop where the run can go on later; may be called in a signal handler."""
 
     @property
     def stopped(self) -> bool:
