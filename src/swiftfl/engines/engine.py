@@ -58,7 +58,7 @@ class Engine(Protocol):
         """Distinct models that are held."""
 
     def take_log(self) -> list[dict[str, Any]]:
-        """What happened since the last call, as rows of events.jsonl (losses, returns, renewals, warnings)."""
+        """What happened since the last call: rows of events.jsonl (losses, returns, renewals, warnings)."""
 
     def discarding(self) -> list[int]:
         """The members whose last step gave numbers that are not finite, and was left out."""
