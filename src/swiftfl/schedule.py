@@ -13,9 +13,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from swiftfl.errors import UserError
+
+Order: TypeAlias = Literal["update_first", "average_first"]
+"""Of a synchronous step: (X - step_size G) W as printed, or X W - step_size G as in the authors' code."""
+
+Broadcast: TypeAlias = Literal["before", "after"]
+"""When SWIFT publishes: before the gradient as in line 7, or after it as the authors' code does."""
+
+DecayAt: TypeAlias = Literal["start", "average"]
+"""Where SWIFT's weight decay acts: at x^t, as its gradient, or at x^{t+1/2} as in the authors' code."""
+
+
+EpochOfDecay: TypeAlias = Literal["printed", "authors"]
+"""Whether the step size falls at the epochs that the paper prints, or where the authors' code lowers it."""
 
 
 class CommunicationSet(Protocol):
@@ -70,13 +83,19 @@ class StepSize(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """A step size that is multiplied by `rate` at given epochs, or from an epoch on, periodically."""
+    """A step size that is multiplied by `rate` at given epochs, or from an epoch on, periodically.
+
+    The authors' code lowers its step size at the end of an epoch and counts from 0: what the paper prints as
+    epoch 81 takes effect at 82, and the first of the periodic steps one period after `start`. With
+    `epoch_of_decay="authors"` it is so here.
+    """
 
     initial: float
     rate: float = 1.0
     at: tuple[int, ...] = ()
     start: int | None = None
     period: int = 1
+    epoch_of_decay: EpochOfDecay = "printed"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.initial) and self.initial >= 0):
@@ -85,9 +104,11 @@ class Decay:
             raise UserError(f"a decay needs rate > 0 and period >= 1, not {self.rate} and {self.period}")
 
     def __call__(self, epoch: int) -> float:
-        times = sum(epoch >= e for e in self.at)
-        if self.start is not None and epoch >= self.start:
-            times += 1 + (epoch - self.start) // self.period
+        late = self.epoch_of_decay == "authors"
+        times = sum(epoch >= e + late for e in self.at)
+        if self.start is not None:
+            start = self.start + self.period * late
+            times += max(0, 1 + (epoch - start) // self.period)
         return float(self.initial * self.rate**times)
 
 

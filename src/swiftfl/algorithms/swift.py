@@ -8,8 +8,13 @@ Lines 3, 6 and 16 of Algorithm 1 (the loop, the active client, the others unchan
 engine. Lines 2, 4 and 5 (CCS, renewed when the topology changes) are `me.w`, replaced between steps.
 
 Deviations from the printed algorithm: line 12 averages with column i, w_{k,i} (the print has the
-transpose, which is wrong for non-uniform influence); momentum and weight decay act at x^t, as the
-authors' experiments use them; running buffers are averaged with the parameters.
+transpose, which is wrong for non-uniform influence); the experiments add momentum and weight decay, which
+the print leaves out: here they act at x^t, where the gradient is taken; running buffers are averaged with
+the parameters.
+
+What the authors ran differs from what they printed in two ways. Their code broadcasts *after* the gradient
+(`broadcast="after"`), so that the models which neighbours see are one gradient older; and its weight decay
+acts at x^{t+1/2} (`decay_at="average"`), because the optimiser steps from the averaged model.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from typing import ClassVar
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.rules import SGD, UpdateRule
-from swiftfl.schedule import CommunicationSet, every
+from swiftfl.schedule import Broadcast, CommunicationSet, DecayAt, every
 from swiftfl.vector import advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
 
@@ -33,22 +38,34 @@ class Swift:
     communication_set: CommunicationSet = every(0)
     rule: UpdateRule = SGD()
     name: str = "swift"
+    broadcast: Broadcast = "before"
+    decay_at: DecayAt = "start"
     in_rounds: ClassVar[bool] = False
 
     def step(self, me: Client, s: State) -> Generator[WaitFree, object, State]:
-        yield from Publish(s.x, me.neighbours, version=s.c)  # line 7
+        if self.broadcast == "before":
+            yield from Publish(s.x, me.neighbours, version=s.c)  # line 7
         batch = me.batch(s.c)  # line 8
         slope = yield from Gradient(s.x, batch)  # line 9
+        if self.broadcast == "after":
+            yield from Publish(s.x, me.neighbours, version=s.c)  # where the authors' code has line 7
         if s.c in self.communication_set:  # line 10
             inbox = yield from Fetch(me.neighbours)  # line 11
             half = yield from Mix(me.w, s.x, inbox)  # line 12
         else:
             half = s.x  # line 14
-        move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
+        at = half if self.decay_at == "average" else s.x
+        move, memory = self.rule.update(slope.g, at, me.step_size(s.c), s.memory)
         return State(advance(half, move, slope.statistics), s.c + 1, memory)  # lines 15, 17
 
 
 @algorithm("swift", weights="ccs")
-def swift(context: Context, *, communication_set: int = 0) -> Swift:
+def swift(
+    context: Context,
+    *,
+    communication_set: int = 0,
+    broadcast: Broadcast = "before",
+    decay_at: DecayAt = "start",
+) -> Swift:
     """Wait-free: averages with the newest models that have arrived; `communication_set` is the s of C_s."""
-    return Swift(every(communication_set), context.rule)
+    return Swift(every(communication_set), context.rule, broadcast=broadcast, decay_at=decay_at)
