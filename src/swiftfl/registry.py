@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 from swiftfl.errors import UserError
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Callable[..., object])
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -40,6 +41,23 @@ class Registry(Mapping[str, T], Generic[T]):
             raise UserError(f"there is a {self.kind} called {name!r} already")
         self._entries[name] = entry
         return entry
+
+    def add(self, name: str) -> Callable[[E], E]:
+        """Register what is defined below this line.
+
+        >>> DISTANCES: Registry[Callable[[float], float]] = Registry("distance")
+        >>> @DISTANCES.add("square")
+        ... def square(x: float) -> float:
+        ...     return x * x
+        >>> DISTANCES["square"](3.0)
+        9.0
+        """
+
+        def register(entry: E) -> E:
+            self.register(name, typing.cast(T, entry))  # keeps the signature for its other callers
+            return entry
+
+        return register
 
     def __getitem__(self, name: str) -> T:
         if name not in self._entries:

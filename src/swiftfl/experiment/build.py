@@ -67,6 +67,7 @@ def build(config: Config) -> Parts:
         batching=config.model.batching,
         seed=config.seed,
         name=config.model.name,
+        metrics=config.evaluation.metrics,
     )
     method = weights_method(config.algorithm)
     coefficients = communication_coefficients(graph, build_influence(config, parts), method)

@@ -169,10 +169,11 @@ class EngineConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """How often the models are evaluated, and of how many clients the mean loss is taken."""
+    """How often models are evaluated, of how many clients the mean loss is taken, and by which metrics."""
 
     every_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     clients: Annotated[int, Field(ge=0)] = 64
+    metrics: tuple[str, ...] = ()
 
 
 class Config(Section):

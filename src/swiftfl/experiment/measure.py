@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Measurement:
     consensus_distance: float
     models_in_memory: int
     evaluation_seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def measure(world: World, clients: int) -> Measurement:
@@ -50,6 +51,7 @@ def measure(world: World, clients: int) -> Measurement:
         consensus_distance=consensus_distance(models, centre),
         models_in_memory=models_in_memory(world),
         evaluation_seconds=time.perf_counter() - began,
+        metrics=dict(whole.metrics),
     )
     world.loss_sum, world.loss_count = 0.0, 0
     return result
@@ -83,6 +85,7 @@ def summarise(world: World, last: Measurement) -> dict[str, Any]:
         "consensus_distance": last.consensus_distance,
         "mean_client_loss": last.mean_client_loss,
         "mean_client_accuracy": last.mean_client_accuracy,
+        "metrics": dict(last.metrics),
         "iterations": world.iteration,
         "virtual_seconds": max(world.times.clock),
         "parameters": world.setup.workload.parameters,

@@ -38,6 +38,7 @@ def measure_live(engine: Local | Mpi, clients: int) -> Measurement:
         consensus_distance=consensus_distance(models, centre),
         models_in_memory=engine.models_in_memory,
         evaluation_seconds=time.perf_counter() - began,
+        metrics=dict(whole.metrics),
     )
 
 
@@ -56,6 +57,7 @@ def summarise_live(engine: Local | Mpi, last: Measurement) -> dict[str, Any]:
         "consensus_distance": last.consensus_distance,
         "mean_client_loss": last.mean_client_loss,
         "mean_client_accuracy": last.mean_client_accuracy,
+        "metrics": dict(last.metrics),
         "iterations": engine.iteration,
         "wall_seconds": engine.now,
         "start_seconds": engine.start_seconds,

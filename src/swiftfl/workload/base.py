@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from swiftfl.sample import Batch, Slope
@@ -12,10 +12,14 @@ from swiftfl.vector import Vector
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How good a model is on the held-out data; `accuracy` is None where there is no such thing."""
+    """How good a model is on the held-out data; `accuracy` is None where there is no such thing.
+
+    `metrics` are those that were asked for by name (`workload.metrics`).
+    """
 
     loss: float
     accuracy: float | None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Workload(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -25,10 +26,12 @@ from swiftfl.workload.flat import adopt, flatten, layout, take_over_statistics
 from swiftfl.workload.form import ByHand, Form, Mapped
 from swiftfl.workload.group import Group
 from swiftfl.workload.memory import keep_freed_memory
+from swiftfl.workload.metrics import METRICS, evaluate_metrics
 from swiftfl.workload.samples import Samples
 from swiftfl.workload.stacked import Stacked, cross_entropy_of_each
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+_TEST_CHUNK = 512
 _TRIAL = 8  # samples of the forward pass that shows which buffers change
 
 
@@ -41,7 +44,8 @@ class ModuleWorkload:
 
     `gradient` is always plain autograd. `gradients` takes a group of clients together where that is
     faster (see `choice.Choice` for `batching`; "off" is the loop, bit for bit); `choices()` tells what
-    it did. `seed` keys what is random inside the module (dropout), by client and counter.
+    it did. `seed` keys what is random inside the module (dropout), by client and counter. `metrics` are
+    names of `METRICS` that evaluations tell besides loss and accuracy.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class ModuleWorkload:
         dtype: torch.dtype = torch.float32,
         seed: int = 0,
         name: str | None = None,
+        metrics: Sequence[str] = (),
     ) -> None:
         if dtype not in (torch.float32, torch.float64):
             raise UserError(f"a workload computes in float32 or float64, not {dtype}")
@@ -77,6 +82,7 @@ class ModuleWorkload:
         self._random: bool | None = None  # whether the module draws numbers of its own: seen at first use
         reason = f"its forward pass changes the buffer {moving[0]}, one client at a time" if moving else None
         self._group = Group(self, self._form(), batching, dataset.classes is not None, reason)
+        self._metrics = self._checked_metrics(metrics)
 
     @property
     def name(self) -> str:
@@ -119,13 +125,30 @@ class ModuleWorkload:
         self._module.eval()
         try:
             with torch.inference_mode():
-                return self._group.evaluate(xs)
+                found = self._group.evaluate(xs)
+                return [self._with_metrics(e, x) for e, x in zip(found, xs, strict=True)]
         except UserError:
             raise
         except (ValueError, RuntimeError, IndexError) as error:
             raise UserError(f"{self.name} fails on the test set: {_first_line(error)}") from error
         finally:
             self._module.train()
+
+    def _with_metrics(self, evaluation: Evaluation, x: Vector) -> Evaluation:
+        """Metrics take the outputs of the whole test set, one model at a time."""
+        if not self._metrics:
+            return evaluation
+        test = list(self._samples.test(_TEST_CHUNK))
+        outputs = torch.cat([self.outputs(x, inputs) for inputs, _ in test])
+        labels = torch.cat([labels for _, labels in test])
+        return replace(evaluation, metrics=evaluate_metrics(self._metrics, outputs, labels))
+
+    def _checked_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
+        for name in names:
+            METRICS[name]  # says which there are
+        if names and self.dataset.classes is None:
+            raise UserError(f"metric {names[0]!r} needs classes, which this dataset does not have")
+        return tuple(names)
 
     def choices(self) -> dict[str, object]:
         """How gradients were taken: the form of batching or why there is none, the way per group size."""
