@@ -75,7 +75,10 @@ def advance(half: Vector, move: Vector, statistics: Statistics | None = None) ->
 
 
 def finite(x: Vector) -> bool:
-    """Whether every number is finite: one dot product; each number is looked at only if that overflows."""
+    """Whether every number is finite: one dot product; each number is looked at only if that overflows.
+
+    The overflow warns: engines call this under `numpy.errstate(all="ignore")`.
+    """
     return math.isfinite(x.dot(x)) or bool(np.isfinite(x).all())
 
 

@@ -1,0 +1,53 @@
+"""What is kept of a step whose numbers are not finite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from swiftfl.client import State
+from swiftfl.engines.discard import kept, moved
+from swiftfl.vector import Statistics, finite
+
+BAD = [np.nan, np.inf, -np.inf]
+
+
+def vector(*numbers: float) -> np.ndarray:
+    return np.array(numbers, dtype=np.float32)
+
+
+def test_a_finite_step_is_kept_as_it_is() -> None:
+    end = State(vector(1, 2), 4, {"momentum": vector(0, 1)})
+    assert kept(State(vector(0, 0), 3), end) == (end, False)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_model_that_is_not_finite_is_discarded_with_its_memory(bad: float) -> None:
+    start = State(vector(0, 0), 3, {"momentum": vector(5, 5)})
+    state, discarded = kept(start, State(vector(1, bad), 4, {"momentum": vector(1, 1)}))
+    assert discarded
+    assert (state.x is start.x, state.c, state.memory is start.memory) == (True, 4, True)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_memory_that_is_not_finite_is_the_earlier_one(bad: float) -> None:
+    """Such as Adam's second moment: infinite, it makes moves of zero, and the client never moves again."""
+    start = State(vector(0, 0), 3, {"mean": vector(0, 0), "square": vector(5, 5)})
+    end = State(vector(1, 1), 4, {"mean": vector(0, 0), "square": vector(bad, 1)})
+    state, discarded = kept(start, end)
+    assert discarded
+    assert (state.x is end.x, state.c, state.memory is start.memory) == (True, 4, True)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_move_that_is_not_finite_is_left_out_of_a_cell(bad: float) -> None:
+    cell = vector(1, 2)
+    assert moved(cell, vector(bad, 0), None) is cell
+    assert moved(cell, vector(0, 0), Statistics(vector(bad), 0.5)) is cell
+    assert (moved(cell, vector(1, 1), None) == vector(2, 3)).all()
+
+
+def test_large_numbers_whose_square_overflows_are_finite() -> None:
+    with np.errstate(over="ignore"):
+        assert finite(vector(3e38, 1))
+        assert not finite(vector(3e38, np.nan))
