@@ -14,6 +14,7 @@ from swiftfl.errors import UserError
 from swiftfl.transports import launch
 
 HERE = Path(__file__).parent
+SOURCE = Path(launch.__file__).parents[2]  # the same swiftfl as that of the tests
 LIMIT = 240.0
 
 
@@ -34,7 +35,7 @@ _started: list[Job] = []
 def start(n: int, program: list[str], options: tuple[str, ...] = ()) -> Job:
     job = subprocess.Popen(
         launch.command(n, program, options),
-        env={**launch.environment(), "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])},
+        env={**launch.environment(), "PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parent, SOURCE)))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

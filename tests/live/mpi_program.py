@@ -2,7 +2,7 @@
 
 Runs each algorithm on quadratics, one after the other; the recorder prints one JSON object per run.
 Mishaps happen to client 1 in mid-run: `kill` and `stop` (for ever), `pause` (stopped for 3 s by a friend
-outside), and `kill0` to client 0, which records. `deaf` is none: nobody has a bell, as between hosts.
+outside), and `kill0` to client 0, which records. `deaf` is none: nobody has a doorbell, as between hosts.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Unlucky(Unhurried):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def no_bell(bells: Doorbell) -> None:
+def no_doorbell(doorbell: Doorbell) -> None:
     raise OSError("as if on another host")
 
 
 def main(names: Sequence[str], mishap: str, seconds: float) -> None:
     if mishap == "deaf":
-        Doorbell._bind = no_bell  # type: ignore[method-assign,assignment]
+        Doorbell._bind = no_doorbell  # type: ignore[method-assign,assignment]
     ranks = world()
     for name in names:
         method = "ccs" if name == "swift" else "metropolis"

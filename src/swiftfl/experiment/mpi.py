@@ -123,7 +123,7 @@ class _Rank:
         return f"mpiexec -n {self.engine.n} swiftfl resume {self.out}"
 
     def _ask(self) -> None:
-        self.engine.office.ask()
+        self.engine.stop()
 
     def _record(self) -> Result:
         engine, last = self.engine, measure_live(self.engine, self.config.evaluation.clients)

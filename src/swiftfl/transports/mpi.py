@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from swiftfl.errors import UserError
-from swiftfl.transports.messages.doorbell import NAME_BYTES, Doorbell
+from swiftfl.transports.messages.doorbell import ADDRESS_BYTES, Doorbell
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import GARBLED, LOST, Bytes, Transfer
 from swiftfl.vector import Vector
@@ -56,16 +56,18 @@ class MpiWire:
         self._comm.Set_errhandler(mpi.ERRORS_RETURN)
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self._statuses: list[MPI.Status] = []
-        self.bells = self._exchange_bells()
+        self.doorbell = self._exchange_doorbells()
 
-    def _exchange_bells(self) -> Doorbell:
-        """All ranks come to this together."""
-        bells = Doorbell(self.rank)
-        own = np.frombuffer(bells.name.ljust(NAME_BYTES, b"\0"), np.uint8)
-        names = np.zeros((self.size, NAME_BYTES), np.uint8)
-        self._comm.Allgather(own, names)
-        bells.meet([row.tobytes().rstrip(b"\0") for row in names])
-        return bells
+    def _exchange_doorbells(self) -> Doorbell:
+        """Collective: every rank connects to everybody's doorbell, and then they are hidden."""
+        doorbell = Doorbell(self.rank)
+        own = np.frombuffer(doorbell.address.ljust(ADDRESS_BYTES, b"\0"), np.uint8)
+        addresses = np.zeros((self.size, ADDRESS_BYTES), np.uint8)
+        self._comm.Allgather(own, addresses)
+        doorbell.connect([row.tobytes().rstrip(b"\0") for row in addresses])
+        self._comm.Barrier()
+        doorbell.hide()
+        return doorbell
 
     def send(self, data: Bytes, to: int, tag: int) -> Transfer:
         transfer: Transfer = self._comm.Issend([data, self._mpi.BYTE], to, tag)

@@ -69,7 +69,7 @@ class RankPlan:
             self.end.flush(1.0)
         self.ranks.tell(None)
         if self.end is not None:
-            self.end.pump.failure = Over()
+            self.end.progress.failure = Over()
             self.end.close()
 
 

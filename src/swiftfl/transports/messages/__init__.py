@@ -1,1 +1,1 @@
-"""Transports that pass messages: lanes that keep the newest, rounds, cells and reductions, over any wire."""
+"""Transports that pass messages: newest-value channels, rounds, cells and reductions, over any wire."""

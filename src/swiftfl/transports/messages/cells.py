@@ -19,36 +19,36 @@ from swiftfl.vector import Statistics, Vector, advance
 
 
 class RemoteCells:
-    """Client i's cell, and the door through which neighbours ask; it opens with the first use."""
+    """Client i's cell, and the requests of its neighbours, which are taken from the first use on."""
 
-    def __init__(self, pump: ProgressThread, x0: Vector, neighbours: Sequence[int]) -> None:
-        self._pump = pump
+    def __init__(self, progress: ProgressThread, x0: Vector, neighbours: Sequence[int]) -> None:
+        self._progress = progress
         self._x: Vector = x0.copy()
         self._lock = threading.Lock()
         self._own, self._reply = Message(x0.size, x0.dtype), Message(x0.size, x0.dtype)
         self._asking = False
-        with pump.moving:
+        with progress.moving:
             for k in neighbours:
                 self._listen(k, Message(x0.size, x0.dtype))
 
     # --- for neighbours, by the thread -----------------------------------------------------------
 
-    def _listen(self, k: int, parcel: Message) -> None:
-        if k not in self._pump.gone:
-            self._pump.receive(parcel.data, k, ASK, lambda count: self._asked(k, parcel, count))
+    def _listen(self, k: int, message: Message) -> None:
+        if k not in self._progress.gone:
+            self._progress.receive(message.data, k, ASK, lambda count: self._asked(k, message, count))
 
-    def _asked(self, k: int, parcel: Message, count: int) -> None:
+    def _asked(self, k: int, message: Message, count: int) -> None:
         """Meet half way; the buffer of the question carries the answer."""
         if count == LOST:
             return
-        if not parcel.is_whole(count):
-            self._listen(k, parcel)
+        if not message.is_whole(count):
+            self._listen(k, message)
             return
         with self._lock:
-            step = 0.5 * (parcel.vector - self._x)
+            step = 0.5 * (message.vector - self._x)
             self._x = self._x + step
-        parcel.fill(step, version=parcel.version)
-        self._pump.send(parcel.data, k, ANSWER, lambda count: self._listen(k, parcel))
+        message.fill(step, version=message.version)
+        self._progress.send(message.data, k, ANSWER, lambda count: self._listen(k, message))
 
     # --- for the client --------------------------------------------------------------------------
 
@@ -68,17 +68,17 @@ class RemoteCells:
         return out
 
     def average_with(self, k: int) -> Vector:
-        pump, own, reply = self._pump, self._own, self._reply
-        pump.wait(lambda: not self._asking)
-        if k in pump.gone:
+        progress, own, reply = self._progress, self._own, self._reply
+        progress.wait(lambda: not self._asking)
+        if k in progress.gone:
             raise Lost(k)
         answers: list[int] = []
-        with pump.moving:
+        with progress.moving:
             self._asking = True
             own.fill(self.load())
-            pump.receive(reply.data, k, ANSWER, answers.append)
-            pump.send(own.data, k, ASK, self._sent)
-        pump.wait(lambda: bool(answers))
+            progress.receive(reply.data, k, ANSWER, answers.append)
+            progress.send(own.data, k, ASK, self._sent)
+        progress.wait(lambda: bool(answers))
         if answers[0] == LOST or not reply.is_whole(answers[0]):
             raise Lost(k)
         return self._apply(lambda x: x - reply.vector)

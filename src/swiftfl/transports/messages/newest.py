@@ -1,4 +1,4 @@
-"""Lanes that keep the newest: a message that waits is superseded, one that was read stays until the next.
+"""Newest-value channels: a message that waits is superseded, one that was read stays until the next.
 
 At most one message is under way from a client to each neighbour, and it counts as under way until the
 neighbour has taken it: a neighbour that is stopped holds one buffer of its sender, never more.
@@ -27,9 +27,9 @@ class NewestSender:
     """
 
     def __init__(
-        self, pump: ProgressThread, tag: int, size: int, dtype: npt.DTypeLike, to: Sequence[int]
+        self, progress: ProgressThread, tag: int, size: int, dtype: npt.DTypeLike, to: Sequence[int]
     ) -> None:
-        self._pump, self._tag, self._size, self._dtype = pump, tag, size, dtype
+        self._progress, self._tag, self._size, self._dtype = progress, tag, size, dtype
         self._to = tuple(to)
         self._slots: list[Message] = []
         self._pins: list[int] = []
@@ -39,7 +39,7 @@ class NewestSender:
         self._sent = dict.fromkeys(self._to, 0)
         self._under_way: set[int] = set()
         self._lock = threading.Lock()  # held for moments only, never during a copy or a call of MPI
-        pump.begin.append(self._begin)
+        progress.begin.append(self._begin)
 
     def put(self, x: Vector, version: int = 0, quiet: bool = False) -> None:
         """One copy, and a small message is sent from here; the thread does the rest.
@@ -56,7 +56,7 @@ class NewestSender:
             self._serial += 1
             self._quiet = quiet
         if not quiet:
-            self._pump.stir(self._waits)
+            self._progress.stir(self._waits)
 
     def _free(self) -> int:
         for slot, pins in enumerate(self._pins):
@@ -69,7 +69,7 @@ class NewestSender:
     def _begin(self) -> None:
         if self._serial == 0:
             return
-        gone = self._pump.gone
+        gone = self._progress.gone
         with self._lock:
             serial, slot, quiet = self._serial, self._newest, self._quiet
             ready = [k for k in self._to if self._sent[k] < serial and k not in self._under_way]
@@ -79,10 +79,10 @@ class NewestSender:
                 self._under_way.add(k)
             self._pins[slot] += len(ready)
         for k in ready:
-            self._pump.send(self._slots[slot].data, k, self._tag, self._left(slot, k), quiet)
+            self._progress.send(self._slots[slot].data, k, self._tag, self._left(slot, k), quiet)
 
     def _waits(self) -> bool:
-        return any(sent < self._serial and k not in self._pump.gone for k, sent in self._sent.items())
+        return any(sent < self._serial and k not in self._progress.gone for k, sent in self._sent.items())
 
     def _left(self, slot: int, k: int) -> Callable[[int], None]:
         def left(count: int) -> None:
@@ -103,13 +103,13 @@ class NewestReceiver:
 
     def __init__(
         self,
-        pump: ProgressThread,
+        progress: ProgressThread,
         tag: int,
         source: int,
         first: Vector,
         heard: Callable[[], None] | None = None,
     ) -> None:
-        self._pump, self._tag, self._source, self._heard = pump, tag, source, heard
+        self._progress, self._tag, self._source, self._heard = progress, tag, source, heard
         self._buffers = (Message(first.size, first.dtype), Message(first.size, first.dtype))
         self._buffers[0].fill(first, 0)
         self._newest = 0
@@ -118,15 +118,15 @@ class NewestReceiver:
         self._lock = threading.Lock()
         self.refused = 0
         self.count = 0
-        pump.begin.append(self._begin)
+        progress.begin.append(self._begin)
 
     def read(self, use: Callable[[Vector, int], T]) -> T:
         """In place; never waits."""
         with self._lock:
             at = self._reading = self._newest
         try:
-            parcel = self._buffers[at]
-            return use(parcel.view, parcel.version)
+            message = self._buffers[at]
+            return use(message.view, message.version)
         finally:
             with self._lock:
                 self._reading = -1
@@ -137,20 +137,20 @@ class NewestReceiver:
             return self._buffers[self._newest].version
 
     def _begin(self) -> None:
-        if not self._owed or self._source in self._pump.gone:
+        if not self._owed or self._source in self._progress.gone:
             return
         with self._lock:
             spare = 1 - self._newest
             if self._reading == spare:
                 return
             self._owed = False
-        self._pump.receive(self._buffers[spare].data, self._source, self._tag, self._arrived)
+        self._progress.receive(self._buffers[spare].data, self._source, self._tag, self._arrived)
 
     def _arrived(self, count: int) -> None:
         with self._lock:
             spare = 1 - self._newest
-            parcel, now = self._buffers[spare], self._buffers[self._newest].version
-            if parcel.is_whole(count) and parcel.version >= now:
+            message, now = self._buffers[spare], self._buffers[self._newest].version
+            if message.is_whole(count) and message.version >= now:
                 self._newest = spare
                 self.count += 1
             elif count != -1:

@@ -1,14 +1,14 @@
-"""Whoever keeps the messages moving: a thread, the client itself whenever it has to do with others.
+"""Progress of messages: by the client itself whenever it deals with others, and by a thread otherwise.
 
-MPI moves messages only while somebody calls it, and tells nobody that one has come. So clients ring each
-other's bells (`messages.bells`), and sleep in between. Whoever is woken looks after all transfers:
+MPI moves messages only while somebody calls it, and notifies nobody of an arrival. So clients ring each
+other's doorbells (`messages.doorbell`), and sleep in between. Whoever is woken advances all transfers:
 
 - the client itself, where it publishes (small models) or waits: nothing is faster than that;
-- else the thread: when it is rung, and now and then without, for bells are only hints.
+- otherwise the thread: when it is rung, and now and then without, because rings are only hints.
 
-Messages that cannot be copied in one go (over TCP, or where the kernel does not allow it) travel in pieces,
-and each needs somebody to look at both ends: then, and for those who cannot be rung, looks follow each other
-quickly at first, and ever more slowly if nothing happens: a neighbour that is stopped must keep nobody busy.
+Messages that cannot be copied in one go (over TCP, or where the kernel does not allow it) arrive in fragments,
+and both ends have to poll: then, and for those who cannot be rung, polls follow each other quickly at first,
+and ever more slowly if nothing happens: a neighbour that is stopped must keep nobody busy.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from swiftfl.transports.base import Stopped
-from swiftfl.transports.messages.doorbell import CAME, HALLO, LOOK
+from swiftfl.transports.messages.doorbell import CAME, LOOK, WAKE
 from swiftfl.transports.messages.fragments import Fragments
-from swiftfl.transports.messages.wire import LOST, SMALL_TALK, Bytes, Transfer, Wire
+from swiftfl.transports.messages.wire import CONTROL_TAGS, LOST, Bytes, Transfer, Wire
 
 CALM = 0.05
 """Seconds between two looks of the thread where everybody can be rung."""
@@ -38,7 +38,7 @@ class ProgressThread:
     """All transfers of one client. `done(bytes)` is called once for each, by whoever moves them."""
 
     def __init__(self, wire: Wire) -> None:
-        self.wire, self.bells = wire, wire.bells
+        self.wire, self.doorbell = wire, wire.doorbell
         self.gone: set[int] = set()
         self.stopped = False
         self.waited = 0.0
@@ -48,7 +48,7 @@ class ProgressThread:
         self._transfers: list[Transfer] = []
         self._about: list[tuple[Done, int | None]] = []  # of each: whom to tell, and to whom it is sent
         self._largest = 0
-        self._pieces = Fragments()
+        self._fragments = Fragments()
         self._put_at, self._long = time.monotonic(), LONGEST
         self._sent = False  # to somebody who cannot be rung
         self._closing = False
@@ -71,13 +71,13 @@ class ProgressThread:
         self._largest = max(self._largest, data.size)
         if quiet:
             return
-        if self.bells.reaches(to):
-            self.bells.ring(to, HALLO if tag in SMALL_TALK else CAME)
+        if self.doorbell.reaches(to):
+            self.doorbell.ring(to, WAKE if tag in CONTROL_TAGS else CAME)
         else:
             self._sent = True
 
     def receive(self, data: Bytes, source: int, tag: int, done: Done) -> None:
-        rung = tag not in SMALL_TALK
+        rung = tag not in CONTROL_TAGS
         self._add(self.wire.receive(data, source, tag), self._told(source, done, rung), None)
 
     def _add(self, transfer: Transfer, done: Done, to: int | None) -> None:
@@ -86,11 +86,11 @@ class ProgressThread:
 
     def _told(self, other: int, done: Done, rung: bool = False) -> Done:
         def tell(count: int) -> None:
-            self._pieces.over(other)
+            self._fragments.over(other)
             if count == LOST:
                 self.gone.add(other)
             elif rung:
-                self._pieces.arrived(other)
+                self._fragments.arrived(other)
             done(count)
 
         return tell
@@ -123,26 +123,26 @@ class ProgressThread:
 
     def _look(self, rung: bool) -> bool:
         """A turn, after listening to who has rung; whether anything happened."""
-        rings = self.bells.heard() if rung else []
+        rings = self.doorbell.rings() if rung else []
         for k, what in rings:
             if what == CAME:
-                self._pieces.announced(k)
+                self._fragments.announced(k)
         moved = self.turn()
         for k, what in rings:
-            if what == CAME and self._pieces.missing(k):
-                self.bells.ring(k, LOOK)
+            if what == CAME and self._fragments.missing(k):
+                self.doorbell.ring(k, LOOK)
             elif what == LOOK and any(to == k for _, to in list(self._about)):
-                self._pieces.note(k)
+                self._fragments.note(k)
         return moved or bool(rings)
 
     def better_early(self, k: int) -> bool:
         """Whether k should begin to take a model at once, though it does not wait for it yet."""
-        return self._largest > _LARGE or self._pieces.usual(k) or not self.bells.reaches(k)
+        return self._largest > _LARGE or self._fragments.usual(k) or not self.doorbell.reaches(k)
 
     @property
     def _hurried(self) -> bool:
         """Whether looking soon again may bring something on."""
-        return self._pieces.under_way or not self.bells.complete
+        return self._fragments.under_way or not self.doorbell.complete
 
     # --- who moves them --------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class ProgressThread:
         self._long = min(max(LONG, 0.1 * (now - self._put_at)), LONGEST)
         self._put_at = now
         if self._largest > _LARGE or not self._moving.acquire(blocking=False):
-            self.bells.wake()
+            self.doorbell.wake()
             return
         try:
             self._start()
@@ -169,7 +169,7 @@ class ProgressThread:
                 news = self._look(rung) or self._sent
                 self._sent = False
                 pause = self._pause(pause, news)
-                rung = self.bells.doze(pause)
+                rung = self.doorbell.thread_sleep(pause)
         except BaseException as error:  # told to the client at its next call
             self.failure = error
 
@@ -187,11 +187,11 @@ class ProgressThread:
             return
         began = time.perf_counter()
         self._free.clear()
-        self.bells.cover()
+        self.doorbell.mute_thread()
         try:
             self._wait(ready)
         finally:
-            self.bells.uncover()
+            self.doorbell.unmute_thread()
             self._free.set()
             self.waited += time.perf_counter() - began
 
@@ -206,7 +206,7 @@ class ProgressThread:
                 return
             first, longest = _WAITING if self._hurried else _WAITING_RUNG
             pause = first if news else min(max(first, 2 * pause), longest)
-            rung = self.bells.sleep(pause)
+            rung = self.doorbell.sleep(pause)
 
     def check(self) -> None:
         """Raise what ended the thread, if anything did."""
@@ -229,7 +229,7 @@ class ProgressThread:
         """End the thread and the receives; whether nothing was left to be sent."""
         self._closing = True
         self._free.set()
-        self.bells.wake()
+        self.doorbell.wake()
         if self._thread.is_alive():
             self._thread.join()
         with self._moving:
@@ -239,7 +239,7 @@ class ProgressThread:
             end = time.monotonic() + 1.0
             while any(to is None for _, to in self._about) and time.monotonic() < end:
                 self._take()
-            self.bells.close()
+            self.doorbell.close()
             return not self._sends()
 
     def _sends(self) -> int:

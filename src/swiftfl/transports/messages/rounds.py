@@ -4,7 +4,7 @@ A client has two offers, in turn; it waits only for those who have not taken the
 A receiver has two buffers per neighbour, so that the next round arrives while this one is used.
 
 Nobody is woken by a model that it does not wait for yet: a neighbour that is still computing looks by itself
-when it comes to the round. Who has offered its own model does wait, and then its bell is rung. (Large
+when it comes to the round. Who has offered its own model does wait, and then its doorbell is rung. (Large
 models, and those that travel in pieces, are better taken early, by the thread.)
 """
 
@@ -26,28 +26,30 @@ T = TypeVar("T")
 class Edge:
     """What arrives from one neighbour, in order; receiving starts with the first round."""
 
-    def __init__(self, pump: ProgressThread, source: int, like: Vector) -> None:
-        self.pump, self.source = pump, source
+    def __init__(self, progress: ProgressThread, source: int, like: Vector) -> None:
+        self.progress, self.source = progress, source
         self.unheard = False  # our last offer was sent without ringing, and has not been taken
         self.ready: list[Message] = []
         self.refused = 0
-        with pump.moving:
-            for parcel in (Message(like.size, like.dtype), Message(like.size, like.dtype)):
-                self._receive(parcel)
+        with progress.moving:
+            for message in (Message(like.size, like.dtype), Message(like.size, like.dtype)):
+                self._receive(message)
 
-    def _receive(self, parcel: Message) -> None:
-        if self.source not in self.pump.gone:
-            self.pump.receive(parcel.data, self.source, OFFER, lambda count: self._arrived(parcel, count))
+    def _receive(self, message: Message) -> None:
+        if self.source not in self.progress.gone:
+            self.progress.receive(
+                message.data, self.source, OFFER, lambda count: self._arrived(message, count)
+            )
 
-    def _arrived(self, parcel: Message, count: int) -> None:
-        if parcel.is_whole(count):
-            self.ready.append(parcel)
+    def _arrived(self, message: Message, count: int) -> None:
+        if message.is_whole(count):
+            self.ready.append(message)
             if self.unheard:  # so now it waits, and may sleep
                 self.unheard = False
-                self.pump.bells.ring(self.source, CAME)
+                self.progress.doorbell.ring(self.source, CAME)
         elif count != LOST:
             self.refused += 1
-            self._receive(parcel)
+            self._receive(message)
 
     def drop_before(self, round: int) -> None:
         while self.ready and self.ready[0].round < round:
@@ -55,15 +57,15 @@ class Edge:
 
     def give_back(self) -> None:
         """The oldest has been used: its buffer takes another."""
-        with self.pump.moving:
+        with self.progress.moving:
             self._receive(self.ready.pop(0))
 
 
 class MessageRounds:
     """Client i's part. `finished(k)` tells the last round that k offered to us, once k has finished."""
 
-    def __init__(self, pump: ProgressThread, like: Vector, finished: Callable[[int], int | None]) -> None:
-        self._pump, self._like, self._finished = pump, like, finished
+    def __init__(self, progress: ProgressThread, like: Vector, finished: Callable[[int], int | None]) -> None:
+        self._progress, self._like, self._finished = progress, like, finished
         self._offers: list[Message] = []
         self._pins = [0, 0]
         self._turn = 0
@@ -74,18 +76,18 @@ class MessageRounds:
         if len(self._offers) < 2:
             self._offers.append(Message(x.size, x.dtype))
         slot, self._turn = self._turn, 1 - self._turn
-        self._pump.wait(lambda: self._pins[slot] == 0)
-        parcel = self._offers[slot]
-        parcel.fill(x, round=round)
-        with self._pump.moving:
+        self._progress.wait(lambda: self._pins[slot] == 0)
+        message = self._offers[slot]
+        message.fill(x, round=round)
+        with self._progress.moving:
             for k in to:
                 self.offered[k] = round
-                if k not in self._pump.gone:
+                if k not in self._progress.gone:
                     self._pins[slot] += 1
                     edge = self._edge(k)
-                    edge.unheard = not edge.ready and not self._pump.better_early(k)
+                    edge.unheard = not edge.ready and not self._progress.better_early(k)
                     done = self._left(slot, edge)
-                    self._pump.send(parcel.data, k, OFFER, done, quiet=edge.unheard)
+                    self._progress.send(message.data, k, OFFER, done, quiet=edge.unheard)
 
     def _left(self, slot: int, edge: Edge) -> Callable[[int], None]:
         def left(count: int) -> None:
@@ -97,12 +99,12 @@ class MessageRounds:
     def _edge(self, neighbour: int) -> Edge:
         edge = self._edges.get(neighbour)
         if edge is None:
-            edge = self._edges[neighbour] = Edge(self._pump, neighbour, self._like)
+            edge = self._edges[neighbour] = Edge(self._progress, neighbour, self._like)
         return edge
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
         edge = self._edge(neighbour)
-        self._pump.wait(lambda: self._settled(edge, round))
+        self._progress.wait(lambda: self._settled(edge, round))
         if edge.ready and edge.ready[0].round == round:
             try:
                 return use(edge.ready[0].view)
@@ -113,7 +115,7 @@ class MessageRounds:
     def _settled(self, edge: Edge, round: int) -> bool:
         """The model of this round is here, or will never be."""
         edge.drop_before(round)
-        if edge.ready or edge.source in self._pump.gone:
+        if edge.ready or edge.source in self._progress.gone:
             return True
         last = self._finished(edge.source)
         return last is not None and last < round

@@ -31,19 +31,19 @@ class MessageTransport:
         self.i, self.n, self.neighbours = wire.rank, wire.size, tuple(neighbours[wire.rank])
         self._all = [tuple(those) for those in neighbours]
         self.size, self.dtype, self._x0 = x0.size, x0.dtype, x0
-        self.pump = ProgressThread(wire)
+        self.progress = ProgressThread(wire)
         self.version = 0
         self._own: tuple[Vector, int] = (x0, 0)
-        self._models_out = NewestSender(self.pump, MODEL, x0.size, x0.dtype, self.neighbours)
-        self._models = {k: NewestReceiver(self.pump, MODEL, k, x0) for k in self.neighbours}
+        self._models_out = NewestSender(self.progress, MODEL, x0.size, x0.dtype, self.neighbours)
+        self._models = {k: NewestReceiver(self.progress, MODEL, k, x0) for k in self.neighbours}
         near = {*self.neighbours, ROOT} - {self.i}
         far = set(range(self.n)) - {self.i} if self.i == ROOT else near
         width = 1 + max((len(those) for those in neighbours), default=0)
         self._note = np.zeros(width)
-        self._notes_out = NewestSender(self.pump, NOTE, width, np.float64, sorted(near))
+        self._notes_out = NewestSender(self.progress, NOTE, width, np.float64, sorted(near))
         hears = far if self.i == ROOT else set(self.neighbours)
-        self._notes = {k: NewestReceiver(self.pump, NOTE, k, np.zeros(width)) for k in sorted(hears)}
-        self.pump.start()
+        self._notes = {k: NewestReceiver(self.progress, NOTE, k, np.zeros(width)) for k in sorted(hears)}
+        self.progress.start()
 
     # --- wait-free ---
 
@@ -52,7 +52,7 @@ class MessageTransport:
             raise ValueError(f"{x.dtype} of shape {x.shape} is no model of {self.size} {self.dtype}")
         if version < self.version:
             raise ValueError(f"version {version} cannot come after version {self.version}")
-        self.pump.check()
+        self.progress.check()
         self.version = version
         self._own = (x, version)
         self._models_out.put(x, version)
@@ -60,16 +60,16 @@ class MessageTransport:
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
         if neighbour == self.i:
             return use(*self._own)
-        inlet = self._models.get(neighbour)
-        return None if inlet is None else inlet.read(use)
+        receiver = self._models.get(neighbour)
+        return None if receiver is None else receiver.read(use)
 
     def lost(self) -> frozenset[int]:
-        gone = self.pump.gone
+        gone = self.progress.gone
         return frozenset(k for k in self.neighbours if k in gone) if gone else frozenset()
 
     @property
     def waited(self) -> float:
-        return self.pump.waited
+        return self.progress.waited
 
     def finish(self) -> None:
         offered = self.rounds.offered if "rounds" in self.__dict__ else {}
@@ -81,7 +81,7 @@ class MessageTransport:
     @property
     def refused(self) -> int:
         """Messages that were no models of this run."""
-        return sum(inlet.refused for inlet in self._models.values())
+        return sum(receiver.refused for receiver in self._models.values())
 
     @property
     def models_in_memory(self) -> int:
@@ -90,33 +90,33 @@ class MessageTransport:
     # --- the supervisor's part, in every process ---
 
     def mark_gone(self, i: int) -> None:
-        self.pump.gone.add(i)
-        self.pump.bells.wake()
+        self.progress.gone.add(i)
+        self.progress.doorbell.wake()
 
     def stop(self) -> None:
-        self.pump.stopped = True
-        self.pump.bells.wake()
+        self.progress.stopped = True
+        self.progress.doorbell.wake()
 
     # --- waiting ---
 
     def _finished(self, k: int) -> int | None:
         """The last round that k offered to this client, if it has finished and its last model is here."""
-        inlet = self._notes.get(k)
-        if inlet is None:
+        receiver = self._notes.get(k)
+        if receiver is None:
             return None
-        done, version = inlet.read(lambda note, version: (note.tolist(), version))
+        done, version = receiver.read(lambda note, version: (note.tolist(), version))
         if not done[0] or self._models[k].version < version:
             return None
         return int(done[1 + self._all[k].index(self.i)])
 
     def _away(self, k: int) -> bool:
-        if k in self.pump.gone:
+        if k in self.progress.gone:
             return True
         return k != self.i and bool(self._notes[k].read(lambda note, version: note[0]))
 
     @cached_property
     def rounds(self) -> MessageRounds:
-        return MessageRounds(self.pump, self._x0, self._finished)
+        return MessageRounds(self.progress, self._x0, self._finished)
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
         self.rounds.offer(x, round, to)
@@ -126,14 +126,14 @@ class MessageTransport:
 
     @cached_property
     def reduction(self) -> MessageReduction:
-        return MessageReduction(self.pump, self._x0, self._away)
+        return MessageReduction(self.progress, self._x0, self._away)
 
     def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
         return self.reduction.mean(value, weight, round)
 
     @cached_property
     def cells(self) -> RemoteCells:
-        return RemoteCells(self.pump, self._x0, self.neighbours)
+        return RemoteCells(self.progress, self._x0, self.neighbours)
 
     def load(self) -> Vector:
         return self.cells.load()
@@ -150,7 +150,7 @@ class MessageTransport:
 
     def flush(self, seconds: float) -> bool:
         """Wait, at most so long, until everybody has what was sent."""
-        return self.pump.flush(seconds)
+        return self.progress.flush(seconds)
 
     def close(self) -> None:
-        self.clean = self.pump.close()
+        self.clean = self.progress.close()

@@ -1,4 +1,4 @@
-"""What the lanes need of a network: transfers that go on by themselves while somebody looks at them.
+"""What the channels need of a network: transfers that advance while somebody polls them.
 
 `swiftfl.transports.mpi` offers it over MPI; tests offer it within one process.
 """
@@ -21,9 +21,9 @@ GARBLED = -2
 """Instead of a count of bytes: what came did not fit."""
 
 MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL = range(1, 11)
-"""Tags: which lane a message belongs to."""
-SMALL_TALK = frozenset((STATUS, ORDER))
-"""Lanes whose messages are not expected as soon as their bell is rung."""
+"""Tags: which channel a message belongs to."""
+CONTROL_TAGS = frozenset((STATUS, ORDER))
+"""Channels whose messages need not be there as soon as the doorbell rings."""
 
 
 class Transfer(Protocol):
@@ -42,7 +42,7 @@ class Wire(Protocol):
     def size(self) -> int: ...
 
     @property
-    def bells(self) -> Doorbell: ...
+    def doorbell(self) -> Doorbell: ...
 
     def send(self, data: Bytes, to: int, tag: int) -> Transfer:
         """Start to send; it completes when the receiver has taken it, so that nothing ever piles up."""

@@ -79,7 +79,7 @@ class SharedReduction:
     def _wait(self, clients: Iterable[int], done: Callable[[int], bool], round: int) -> None:
         """Until each of these has done its part or will not do it.
 
-        Everybody sleeps on one bell, and whoever comes last, and so need not sleep, rings it.
+        Everybody sleeps on one word; whoever comes last, and so need not sleep, changes it.
         """
         board, open_, slept = self.board, list(clients), False
         while True:

@@ -1,4 +1,4 @@
-"""How the ranks of a run and its first rank keep in touch: small tables on lanes that keep the newest.
+"""How the ranks of a run and its first rank keep in touch: small tables on newest-value channels.
 
 Every client sends its row of the board to client 0, which sends everybody its orders, who is lost, and the
 influence that holds. Nobody waits for either, and each client works out its own new coefficients: all have
@@ -35,7 +35,7 @@ Table = npt.NDArray[np.float64]
 
 
 class RankChannel:
-    """One rank's desk. Its thread sends and hears, and calls `supervise` on the first rank."""
+    """One rank's end of the control channel. Its thread sends and receives, and calls `supervise` on the first rank."""
 
     def __init__(self, transport: MessageTransport, network: Membership | None, board: StatusTable) -> None:
         self.transport, self.network = transport, network
@@ -54,16 +54,16 @@ class RankChannel:
         self._closing = False
         others = [k for k in range(self.n) if k != FIRST]
         if self.me == FIRST:
-            self._orders = NewestSender(transport.pump, ORDER, self._out.size, np.float64, others)
-            self._statuses = {k: NewestReceiver(transport.pump, STATUS, k, self._row) for k in others}
+            self._orders = NewestSender(transport.progress, ORDER, self._out.size, np.float64, others)
+            self._statuses = {k: NewestReceiver(transport.progress, STATUS, k, self._row) for k in others}
         else:
-            self._status = NewestSender(transport.pump, STATUS, self._row.size, np.float64, [FIRST])
-            self._order = NewestReceiver(transport.pump, ORDER, FIRST, self._out)
+            self._status = NewestSender(transport.progress, STATUS, self._row.size, np.float64, [FIRST])
+            self._order = NewestReceiver(transport.progress, ORDER, FIRST, self._out)
         self._heard = dict.fromkeys(others, 0)
         self._sent: Table = np.zeros(0)
         self._phase = -1.0  # as it was last told
         self._version = 0
-        self._thread = threading.Thread(target=self._work, name="swiftfl-office", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="swiftfl-control", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -111,11 +111,11 @@ class RankChannel:
     # --- the first rank --------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        for k, inlet in self._statuses.items():
-            if inlet.count != self._heard[k]:
-                self._heard[k] = inlet.count
+        for k, receiver in self._statuses.items():
+            if receiver.count != self._heard[k]:
+                self._heard[k] = receiver.count
                 self.last_heard[k] = time.monotonic()
-                self.board.rows[k] = inlet.read(lambda row, version: row.copy())
+                self.board.rows[k] = receiver.read(lambda row, version: row.copy())
 
     def renew(self, from_round: int) -> None:
         """Everybody is to work out new coefficients, from who is known and what influence holds now."""
@@ -166,16 +166,16 @@ class RankChannel:
             time.sleep(_LOOK_EVERY)
 
     def check(self) -> None:
-        self.transport.pump.check()
+        self.transport.progress.check()
         if self.failure is not None:
             raise self.failure
 
 
 class RankControl:
-    """A client's control (`engines.live.Control`) over its office."""
+    """A client's control (`engines.live.Control`) over its channel."""
 
-    def __init__(self, office: RankChannel, in_rounds: bool, life: int, first: int) -> None:
-        self.office, self.board, self.me = office, office.board, office.me
+    def __init__(self, channel: RankChannel, in_rounds: bool, life: int, first: int) -> None:
+        self.channel, self.board, self.me = channel, channel.board, channel.me
         self.in_rounds, self.life, self.first = in_rounds, life, first
         self.warnings: list[str] = []
         self._cpu_at = self._cpu = 0.0
@@ -189,12 +189,12 @@ class RankControl:
 
     def news(self) -> list[Terms]:
         found = []
-        while self.office.terms:  # the office's thread may add to the same list meanwhile
-            found.append(self.office.terms.pop(0))
+        while self.channel.terms:  # the channel's thread may add to the same list meanwhile
+            found.append(self.channel.terms.pop(0))
         return found
 
     def order(self, c: int) -> Order:
-        if self.office.asked and not self.in_rounds:
+        if self.channel.asked and not self.in_rounds:
             return "stop"
         return self.board.order(c)
 
@@ -204,7 +204,7 @@ class RankControl:
         while (order := self.order(c)) in ("stop", "finish"):
             if self.board.final or not self.in_rounds:
                 return order
-            self.office.check()
+            self.channel.check()
             time.sleep(_LOOK_EVERY)
         self.board.enter(self.me, RUNNING)
         return order

@@ -38,7 +38,7 @@ class Mpi(Supervised):
         try:
             self._live()
         finally:
-            self.office.close()
+            self.channel.close()
             self.transport.close()
 
     def _live(self) -> None:
@@ -46,12 +46,12 @@ class Mpi(Supervised):
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
         self.board.enter(i, STARTING)
-        self.office.start()
+        self.channel.start()
         client, line, journal = self._client()
         client.announce()
         line.report(client.state.c, client.tally)
         self.board.enter(i, READY)
-        self.office.wait_for(lambda: self.board.started or self.office.asked or self._headless())
+        self.channel.wait_for(lambda: self.board.started or self.channel.asked or self._headless())
         self.board.enter(i, RUNNING)
         client.began = time.perf_counter()
         self.began = client.began if i != FIRST else self.began
@@ -59,7 +59,7 @@ class Mpi(Supervised):
         line.report(client.state.c, client.tally, settle=True)
         self.board.enter(i, FINISHED if outcome == "finished" else STOPPED)
         if outcome == "finished":
-            self.office.wait_for(lambda: self.board.released or self._headless())
+            self.channel.wait_for(lambda: self.board.released or self._headless())
             client.last_words()
         journal.close()
         self.warnings += line.warnings
@@ -69,7 +69,7 @@ class Mpi(Supervised):
         i, saved = self.me, self._saved[self.me]
         life = self._lives[i] if saved is None else max(self._lives[i], saved.life + 1)
         start = self.setup.first_state(self.x0) if saved is None else saved.state
-        line = RankControl(self.office, self.in_rounds, life, start.c)
+        line = RankControl(self.channel, self.in_rounds, life, start.c)
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), line.warn)
         if saved is None:
@@ -89,29 +89,29 @@ class Mpi(Supervised):
     # --- the end ---------------------------------------------------------------------------------
 
     def _headless(self) -> bool:
-        return FIRST in self.transport.pump.gone
+        return FIRST in self.transport.progress.gone
 
     @property
     def recorder(self) -> int:
         """The lowest rank that is left: it has the last word."""
-        gone = self.transport.pump.gone | (self.world.failed() if self._headless() else set())
+        gone = self.transport.progress.gone | (self.world.failed() if self._headless() else set())
         return min(k for k in range(self.n) if k not in gone)
 
     def _say_farewell(self, x: Vector, finished: bool) -> None:
         """Bring the last models together; then everybody leaves, in good order if all are there."""
         if not finished:
-            self.office.wait_for(lambda: self._all_have_stopped())
+            self.channel.wait_for(lambda: self._all_have_stopped())
             return
         if self.me == self.recorder:
             self._gather(x)
-            self.office.let_go(clean=not self.silent)
-            self.office.tick()
+            self.channel.let_go(clean=not self.silent)
+            self.channel.tick()
             self.transport.flush(_FAREWELL)
         else:
-            self.office.hushed = True
+            self.channel.hushed = True
             self.transport.flush(_FAREWELL)
             self._give(x)
-            self.office.wait_for(lambda: bool(self.office.over) or self._headless())
+            self.channel.wait_for(lambda: bool(self.channel.over) or self._headless())
 
     def _all_have_stopped(self) -> bool:
         """On the first rank: nobody runs any more, or there was no time left to wait for that."""
@@ -122,43 +122,45 @@ class Mpi(Supervised):
 
     def _give(self, x: Vector) -> None:
         """This rank's numbers and last model, to the recorder; to the next one if that is lost."""
-        parcel = self._final(x)
+        message = self._final(x)
         while (to := self.recorder) != self.me:
             left: list[int] = []
-            with self.transport.pump.moving:
-                self.transport.pump.send(parcel.data, to, FINAL, left.append)
-            self.office.wait_for(lambda left=left: bool(left))  # type: ignore[misc]
+            with self.transport.progress.moving:
+                self.transport.progress.send(message.data, to, FINAL, left.append)
+            self.channel.wait_for(lambda left=left: bool(left))  # type: ignore[misc]
             if left[0] != LOST:
                 return
         self._gather(x)
 
     def _gather(self, x: Vector) -> None:
-        pump, came = self.transport.pump, dict[int, int]()
+        progress, came = self.transport.progress, dict[int, int]()
         if self.me != FIRST:
             for k in self.world.failed() | {FIRST}:
-                pump.gone.add(k)
+                progress.gone.add(k)
                 self._note_loss(k, "its rank died")
         self._finals = {self.me: self._final(x)}
         for k in self._living():
             if k != self.me:
-                parcel = self._finals[k] = Message(self._finals[self.me].vector.size, np.float64)
-                with pump.moving:
-                    pump.receive(parcel.data, k, FINAL, lambda count, k=k: came.update({k: count}))  # type: ignore[misc]
-        self.office.wait_for(lambda: all(k in came or k in pump.gone for k in self._finals if k != self.me))
+                message = self._finals[k] = Message(self._finals[self.me].vector.size, np.float64)
+                with progress.moving:
+                    progress.receive(message.data, k, FINAL, lambda count, k=k: came.update({k: count}))  # type: ignore[misc]
+        self.channel.wait_for(
+            lambda: all(k in came or k in progress.gone for k in self._finals if k != self.me)
+        )
         for k in list(self._finals):
             if k != self.me and not (k in came and self._finals[k].is_whole(came[k])):
                 del self._finals[k]
                 self._note_loss(k, "lost at the end")
-        for k, parcel in self._finals.items():
-            self.board.rows[k] = parcel.vector[: len(COLUMNS)]
+        for k, message in self._finals.items():
+            self.board.rows[k] = message.vector[: len(COLUMNS)]
         self.ended_at = time.perf_counter()
         self._over.set()
 
     def _final(self, x: Vector) -> Message:
         """A row of the board, and the model behind it."""
-        parcel = Message(len(COLUMNS) + x.size, np.float64)
-        parcel.fill(np.concatenate([self.board.rows[self.me], x.astype(np.float64)]))
-        return parcel
+        message = Message(len(COLUMNS) + x.size, np.float64)
+        message.fill(np.concatenate([self.board.rows[self.me], x.astype(np.float64)]))
+        return message
 
     def leave(self) -> None:
         """The end of MPI, after everything has been told.
@@ -166,9 +168,9 @@ class Mpi(Supervised):
         In good order if all are there. Where ranks have died, MPI's own farewell may wait for ever, so
         each leaves by itself; where one is stopped, the recorder ends the job, or that one would stay.
         """
-        if self.office.over == 2:
+        if self.channel.over == 2:
             if self.over:
                 self.world.abort(0)
             time.sleep(_UNTIL_ENDED)
-        elif not self.transport.pump.gone and self.office.over:
+        elif not self.transport.progress.gone and self.channel.over:
             self.world.leave()

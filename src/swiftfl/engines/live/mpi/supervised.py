@@ -1,7 +1,7 @@
 """A run under MPI as its first rank sees and leads it.
 
 It says go, notices who is lost or silent, has coefficients renewed, ends the run early if that was asked
-for, and knows everybody's numbers. All of this happens in the thread of its office: no client waits for it.
+for, and knows everybody's numbers. All of this happens in the thread of its channel: no client waits for it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Supervised(Observed):
         self.world, self.folder, self.options = world, folder, options
         self.me = world.rank
         self.transport = world.connect([tuple(w.of) for w in setup.weights], self.x0)
-        self.office = RankChannel(self.transport, self.network, self.board)
+        self.channel = RankChannel(self.transport, self.network, self.board)
         self.ending = Ending(self.board, self.in_rounds, options.patience)
-        self.office.supervise = self._supervise
+        self.channel.supervise = self._supervise
         self.silent: list[int] = []
         self._saved, self._lives = list(saved) or [None] * self.n, list(lives) or [0] * self.n
         self._finals: dict[int, Message] = {}
@@ -52,10 +52,10 @@ class Supervised(Observed):
     # --- the supervisor, on the first rank -------------------------------------------------------
 
     def _living(self) -> list[int]:
-        return [i for i in range(self.n) if i not in self.transport.pump.gone]
+        return [i for i in range(self.n) if i not in self.transport.progress.gone]
 
     def _supervise(self) -> None:
-        for i in sorted(self.transport.pump.gone.difference(self.lost)):
+        for i in sorted(self.transport.progress.gone.difference(self.lost)):
             self._lose(i, "its rank died")
         phases = {i: self.board.phase(i) for i in self._living()}
         if not self.board.started:
@@ -70,7 +70,7 @@ class Supervised(Observed):
             self._give_up_the_silent(phases)
 
     def _keep_time(self, phases: dict[int, int]) -> None:
-        if self.office.asked:
+        if self.channel.asked:
             self.ending.stop(phases)
             return
         if self.setup.iterations is not None and self.iteration >= self.setup.iterations:
@@ -78,24 +78,24 @@ class Supervised(Observed):
         if self.in_rounds and self.options.save_seconds is not None:
             self.ending.save(phases, self.options.save_seconds, self._next_round())
         if self._measured():
-            self.office.renew(self._next_round())
+            self.channel.renew(self._next_round())
 
     def _give_up_the_silent(self, phases: dict[int, int]) -> None:
         """When everybody else is done, a rank that has said nothing for a while is not waited for."""
         behind = [i for i, phase in phases.items() if phase != FINISHED]
         now = time.monotonic()
-        if all(i != FIRST and now - self.office.last_heard[i] > self.options.patience for i in behind):
+        if all(i != FIRST and now - self.channel.last_heard[i] > self.options.patience for i in behind):
             for i in behind:
                 self.silent.append(i)
                 self._lose(i, f"silent for {self.options.patience:g} s")
 
     def _lose(self, i: int, reason: str) -> None:
         self._note_loss(i, reason)
-        self.office.lose(i)
+        self.channel.lose(i)
         self.transport.mark_gone(i)
         self._away.add(i)
         if self.network is not None:
-            self.office.renew(self._next_round())
+            self.channel.renew(self._next_round())
 
     def _note_loss(self, i: int, reason: str) -> None:
         if i not in self.lost:
@@ -111,6 +111,10 @@ class Supervised(Observed):
 
     # --- what can be seen of it, on the recorder -------------------------------------------------
 
+    def stop(self) -> None:
+        """Stop where the run can go on later; may be called by a signal handler."""
+        self.channel.ask()
+
     @property
     def stopped(self) -> bool:
         return self.board.phase(self.me) == STOPPED
@@ -118,7 +122,7 @@ class Supervised(Observed):
     def models(self) -> list[Vector]:
         """Everybody's last model; x0 for the lost."""
         skip = len(COLUMNS)
-        found = {k: parcel.vector[skip:].astype(self.x0.dtype) for k, parcel in self._finals.items()}
+        found = {k: message.vector[skip:].astype(self.x0.dtype) for k, message in self._finals.items()}
         return [found.get(i, self.x0) for i in range(self.n)]
 
     @property
