@@ -35,7 +35,7 @@ Table = npt.NDArray[np.float64]
 
 
 class RankChannel:
-    """One rank's end of the control channel. Its thread sends and receives, and calls `supervise` on the first rank."""
+    """One rank's end of the control channel. Its thread also calls `supervise` on the first rank."""
 
     def __init__(self, transport: MessageTransport, network: Membership | None, board: StatusTable) -> None:
         self.transport, self.network = transport, network
