@@ -1,13 +1,13 @@
 """Doorbells between clients of one host: a datagram that says "look, a message has come".
 
 MPI wakes nobody: a process that waits for a message must poll, which costs processor time, and the more the
-sooner it wants to know. So the sender of a message also rings, and a client sleeps until it is rung. A ring is
-only a hint: the message itself always goes through MPI, and a client that cannot be rung (because it is on
-another host) polls often instead.
+sooner it wants to know. So the sender of a message also rings, and a client sleeps until it is rung. A ring
+is only a hint: the message itself always goes through MPI, and a client that cannot be rung (because it is
+on another host) polls often instead.
 
-A doorbell is a Unix datagram socket. Its address is a file in a folder that only this user may enter, and both
-are removed as soon as all clients have connected to it: from then on nobody else can ring, and nothing is left
-behind. Ringing never blocks.
+A doorbell is a Unix datagram socket. Its address is a file in a folder that only this user may enter, and
+both are removed as soon as all clients have connected to it: from then on nobody else can ring, and nothing
+is left behind. Ringing never blocks.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ other's doorbells (`messages.doorbell`), and sleep in between. Whoever is woken 
 - the client itself, where it publishes (small models) or waits: nothing is faster than that;
 - otherwise the thread: when it is rung, and now and then without, because rings are only hints.
 
-Messages that cannot be copied in one go (over TCP, or where the kernel does not allow it) arrive in fragments,
-and both ends have to poll: then, and for those who cannot be rung, polls follow each other quickly at first,
-and ever more slowly if nothing happens: a neighbour that is stopped must keep nobody busy.
+Messages that cannot be copied in one go (over TCP, or where the kernel does not allow it) arrive in
+fragments, and both ends have to poll: then, and for those who cannot be rung, polls follow each other quickly
+at first, and ever more slowly if nothing happens: a neighbour that is stopped must keep nobody busy.
 """
 
 from __future__ import annotations
