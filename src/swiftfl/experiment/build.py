@@ -168,5 +168,5 @@ def weights_method(config: AlgorithmConfig) -> str:
 def build_algorithm(config: AlgorithmConfig, graph: Topology, seed: int) -> Algorithm[Verb]:
     rule = SGD(config.momentum, config.weight_decay, config.nesterov)
     entry = ALGORITHMS[config.name]
-    options = {name: getattr(config, name) for name in options_of(entry.make)}
+    options = {name: getattr(config, name) for name in options_of(entry.make) if hasattr(config, name)}
     return entry.make(Context(graph, rule, seed), **options)

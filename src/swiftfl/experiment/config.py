@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from swiftfl.errors import UserError
+from swiftfl.schedule import Broadcast, DecayAt, EpochOfDecay, Order
 
 AlgorithmName = Literal[
     "swift", "dsgd", "pasgd", "ldsgd", "adpsgd", "matcha", "gossip", "allreduce", "fedavg"
@@ -53,6 +54,7 @@ class StepSizeConfig(Section):
     at: tuple[int, ...] = ()
     start: int | None = None
     period: Count = 1
+    epoch_of_decay: EpochOfDecay = "printed"
 
 
 class AlgorithmConfig(Section):
@@ -66,6 +68,9 @@ class AlgorithmConfig(Section):
     communication_set: Annotated[int, Field(ge=0)] = 0
     i1: Annotated[int, Field(ge=0)] = 1
     i2: Count = 2
+    order: Order = "update_first"
+    broadcast: Broadcast = "before"
+    decay_at: DecayAt = "start"
     budget: Annotated[float, Field(gt=0, le=1)] = 0.5
     weights: WeightsName | None = None
     step_size: StepSizeConfig = StepSizeConfig()
