@@ -76,12 +76,12 @@ def test_a_checkpoint_survives_the_disk(tmp_path: Path) -> None:
     paused.start()
     paused.advance(77)
     saved = checkpoint.save(paused)
-    folder.write_checkpoint(saved.tree, saved.arrays)
-    folder.write_checkpoint(saved.tree, saved.arrays)  # the second replaces the first
-    found = folder.read_checkpoint()
+    folder.checkpoints.write(saved.tree, saved.arrays, {})
+    folder.checkpoints.write(saved.tree, saved.arrays, {})  # the second replaces the first
+    found = folder.checkpoints.read()
     assert found is not None
     resumed = world("virtual", "swift")
-    checkpoint.restore(resumed, checkpoint.Checkpoint(*found))
+    checkpoint.restore(resumed, checkpoint.Checkpoint(found.tree, found.arrays))
     resumed.advance(10**9)
     assert_same(run_to_end(world("virtual", "swift")), resumed)
 

@@ -157,8 +157,9 @@ def test_control_c_between_two_evaluations(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(RunStopped):
         run(config, tmp_path / "run")
     monkeypatch.undo()
-    tree, _ = RunFolder.open(tmp_path / "run").read_checkpoint() or ({}, {})
-    assert tree["iteration"] % 30
+    saved = RunFolder.open(tmp_path / "run").checkpoints.read()
+    assert saved is not None
+    assert saved.tree["iteration"] % 30
     same(resume(tmp_path / "run"), run(config))
 
 
@@ -172,7 +173,7 @@ def test_without_a_checkpoint_resuming_starts_over(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(RunStopped):
         run(small(), out, StopAt(3))
-    RunFolder.open(out).remove_checkpoint()
+    RunFolder.open(out).checkpoints.remove()
     same(resume(out), run(small()))
 
 

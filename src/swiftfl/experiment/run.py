@@ -110,12 +110,12 @@ def resume(path: Path, progress: Progress = silent, checkpoint_every: float | No
         return resume_live(path, config, progress)
     parts = build(config)
     engine = parts.engine(config.engine.name)
-    saved = folder.read_checkpoint()
+    saved = folder.checkpoints.read()
     if saved is None:
         engine.start()
         rows: list[dict[str, Any]] = []
     else:
-        checkpoint.restore(engine, checkpoint.Checkpoint(*saved))
+        checkpoint.restore(engine, checkpoint.Checkpoint(saved.tree, saved.arrays))
         rows = [r for r in folder.read_rows("metrics.jsonl") if r["iteration"] <= engine.iteration]
     folder.rewrite_rows("metrics.jsonl", rows)
     folder.rewrite_rows("events.jsonl", _events_until(engine, folder.read_rows("events.jsonl")))
@@ -243,7 +243,7 @@ def _stop(engine: Virtual | Sampled, recorder: _Recorder) -> NoReturn:
 def _save(engine: Virtual | Sampled, recorder: _Recorder) -> None:
     if recorder.folder is not None:
         saved = checkpoint.save(engine)
-        recorder.folder.write_checkpoint(saved.tree, saved.arrays)
+        recorder.folder.checkpoints.write(saved.tree, saved.arrays, {})
         recorder.event("checkpoint", engine)
 
 
@@ -256,7 +256,7 @@ def _finish(config: Config, parts: Parts, engine: Virtual | Sampled, recorder: _
         recorder.folder.write_models(engine.models, consensus(there))
         recorder.folder.write_json("summary.json", summary)
         recorder.event("end", engine, evaluation_seconds=evaluating)
-        recorder.folder.remove_checkpoint()
+        recorder.folder.checkpoints.remove()
     return Result(config, summary, recorder.curve, engine.models)
 
 

@@ -7,20 +7,23 @@
     events.jsonl         what happened: start, changes of the network, checkpoints, end
     summary.json         the numbers of the table
     models.safetensors   the final models, (clients, d), and their average
-    checkpoint/          where a paused run goes on
+    checkpoint/          where a paused run goes on (record/checkpoints.py)
+    .lock                while a process writes the folder (record/lock.py)
 
-Nothing is pickled. Whole files appear at once (written beside, then renamed).
+Nothing is pickled. Whole files appear at once (swiftfl/files.py). JSON is strict: a number that is not
+finite is null.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import logging
 import os
 import platform
-import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,9 +34,15 @@ from safetensors.numpy import load_file, save_file
 
 from swiftfl._version import __version__
 from swiftfl.errors import UserError
+from swiftfl.files import json_text, read_text_file, remove_stale, reported, write_atomically, write_json
+from swiftfl.record.checkpoints import Checkpoints
+from swiftfl.record.lock import LOCK, locked
 from swiftfl.vector import Vector
 
+CLIENTS = "clients"
+"""The part of a run folder that belongs to the clients of a live run: their saves and what they saw."""
 _LIBRARIES = ("torch", "numpy", "scipy", "networkx", "safetensors")
+_log = logging.getLogger(__name__)
 
 
 def versions() -> dict[str, str]:
@@ -45,17 +54,21 @@ def versions() -> dict[str, str]:
 
 
 class RunFolder:
-    """The folder of one run, open for writing."""
+    """The folder of one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.checkpoints = Checkpoints(path)
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
         """A new, empty run folder; an existing one with anything in it is never touched."""
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise UserError(f"{path} is not an empty folder: give another --out")
+            if path.exists():
+                if path.is_dir():
+                    _remove_stale(path)
+                if not path.is_dir() or any(entry.name != LOCK for entry in path.iterdir()):
+                    raise UserError(f"{path} is not an empty folder: give another --out")
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path):
                 pass
@@ -65,23 +78,38 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
+        """An existing run folder; temporary files that killed processes left in it are removed."""
         if not (path / "config.json").is_file():
             raise UserError(f"{path} is not a run folder: it has no config.json")
+        _remove_stale(path)
         return cls(path)
 
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Whoever writes holds the lock; a second process is refused."""
+        return locked(self.path)
+
     def write_json(self, name: str, value: object) -> None:
-        text = json.dumps(value, indent=2, allow_nan=True) + "\n"
-        self._atomically(name, lambda temporary: temporary.write_text(text))
+        write_json(self.path / name, value)
 
     def read_json(self, name: str) -> Any:
+        text = read_text_file(self.path / name)
         try:
-            return json.loads((self.path / name).read_text())
-        except (OSError, ValueError) as error:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise UserError(f"cannot read {self.path / name}: {error}") from None
 
     def append(self, name: str, row: Mapping[str, object]) -> None:
-        with self._reported(name), (self.path / name).open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        """Add a row at the end; where the disk takes only a part of it, none of it stays."""
+        line = json_text(row).encode() + b"\n"
+        with reported(self.path / name):
+            handle = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            try:
+                before = os.fstat(handle).st_size
+                if os.write(handle, line) < len(line):
+                    os.ftruncate(handle, before)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            finally:
+                os.close(handle)
 
     def read_rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of a file that is appended to; a last line that was torn does not count."""
@@ -102,73 +130,22 @@ class RunFolder:
             rows.append(row)
         return rows
 
-    def rewrite_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        self._atomically(name, lambda temporary: temporary.write_text(text))
+    def rewrite_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        write_atomically(self.path / name, "".join(json_text(row) + "\n" for row in rows))
 
     def write_models(self, models: list[Vector], consensus: Vector) -> None:
         arrays = {"models": np.stack(models), "consensus": consensus}
-        self._atomically("models.safetensors", lambda temporary: _save_readable(arrays, temporary))
+        write_atomically(self.path / "models.safetensors", lambda temporary: save_file(arrays, temporary))
 
     def read_models(self) -> dict[str, Vector]:
-        return _load(self.path / "models.safetensors")
-
-    # A checkpoint is two files in one folder. The new folder is complete before it takes the place
-    # of the old one, and an old one that was moved aside is still found if we die in between.
-
-    def write_checkpoint(self, tree: object, arrays: Mapping[str, Vector]) -> None:
-        final, fresh, old = (self.path / name for name in ("checkpoint", "checkpoint.new", "checkpoint.old"))
-        with self._reported("checkpoint"):
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir()
-            (fresh / "tree.json").write_text(json.dumps(tree))
-            save_file(
-                {name: np.ascontiguousarray(x) for name, x in arrays.items()}, fresh / "arrays.safetensors"
-            )
-            shutil.rmtree(old, ignore_errors=True)
-            if final.exists():
-                final.rename(old)
-            fresh.rename(final)
-            shutil.rmtree(old, ignore_errors=True)
-
-    def read_checkpoint(self) -> tuple[dict[str, Any], dict[str, Vector]] | None:
-        for name in ("checkpoint", "checkpoint.old"):
-            folder = self.path / name
-            if folder.is_dir():
-                return self.read_json(f"{name}/tree.json"), _load(folder / "arrays.safetensors")
-        return None
-
-    def remove_checkpoint(self) -> None:
-        for name in ("checkpoint", "checkpoint.new", "checkpoint.old"):
-            shutil.rmtree(self.path / name, ignore_errors=True)
-
-    def _atomically(self, name: str, write: Any) -> None:
-        final = self.path / name
-        temporary = final.with_name(f".{name}.{os.getpid()}")
-        with self._reported(name):
-            try:
-                write(temporary)
-                temporary.replace(final)
-            finally:
-                temporary.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def _reported(self, name: str) -> Any:
-        """An error of the disk (full, gone, read-only) is one line that names the file."""
+        file = self.path / "models.safetensors"
         try:
-            yield
+            return dict(load_file(file))
         except (OSError, SafetensorError) as error:
-            raise UserError(f"cannot write {self.path / name}: {error}") from None
+            raise UserError(f"cannot read {file}: {error}") from None
 
 
-def _load(file: Path) -> dict[str, Vector]:
-    try:
-        return dict(load_file(file))
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"cannot read {file}: {error}") from None
-
-
-def _save_readable(arrays: dict[str, Vector], file: Path) -> None:
-    """The library makes files that only their owner may read; the other files of a run are not so."""
-    save_file(arrays, file)
-    file.chmod(0o644)
+def _remove_stale(path: Path) -> None:
+    for folder in (path, path / CLIENTS):
+        for file in remove_stale(folder):
+            _log.info("removed %s, which a process that was killed left behind", file)
