@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from swiftfl.cli.theory import read_constants, theory_of, theory_rows, theory_summary
 from swiftfl.errors import UserError
 from swiftfl.files import checked_target, read_text_file
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, given, topology, uniform
@@ -44,6 +45,10 @@ def graph(
         str | None, typer.Option(help="Scores 0.1,0.2,... or a JSON file (default: uniform).")
     ] = None,
     weights: Annotated[str, typer.Option(help="ccs, ccs_by_rate, metropolis, fastest or uniform.")] = "ccs",
+    theory: Annotated[
+        str | None,
+        typer.Option(help="Numbers of the paper's theorem for L,M,sigma,zeta,delta (such as 1,32,1,0.5,2)."),
+    ] = None,
     draw: Annotated[Path | None, typer.Option(help="Draw into an .svg, .png or .pdf file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the topology: edge list, .json, .graphml.")] = None,
     seed: Annotated[int, typer.Option(help="Of random topologies.")] = 0,
@@ -53,7 +58,9 @@ def graph(
     options = {"degree": degree, "probability": probability, "attach": attach, "rows": rows, "cols": cols}
     asked = _named(name, clients, clusters, seed, options) if edges is None else _read(edges, name, clients)
     _check_targets(asked, save, draw)
+    constants = None if theory is None else read_constants(theory)
     coefficients = communication_coefficients(asked, _influence(influence, asked.n), weights)
+    numbers = None if constants is None else (theory_of(coefficients, constants), constants)
     if as_json and asked.m > JSON_MOST_EDGES:
         raise UserError(f"{asked.m} edges are too many for --json: use --save")
     if save is not None:
@@ -61,9 +68,11 @@ def graph(
     if draw is not None:
         _draw(coefficients, draw)
     if as_json:
-        print(json.dumps(_summary(coefficients)))
+        told = {} if numbers is None else {"theory": theory_summary(*numbers)}
+        print(json.dumps(_summary(coefficients) | told))
     else:
-        _show(coefficients, [file for file in (save, draw) if file is not None])
+        rows_of_theory = [] if numbers is None else theory_rows(*numbers)
+        _show(coefficients, rows_of_theory, [file for file in (save, draw) if file is not None])
 
 
 def _named(
@@ -145,7 +154,7 @@ def _summary(c: Coefficients) -> dict[str, Any]:
     }
 
 
-def _show(c: Coefficients, written: list[Path]) -> None:
+def _show(c: Coefficients, theory: list[tuple[str, str]], written: list[Path]) -> None:
     console = Console(highlight=False)
     t, report = c.topology, c.report()
     summary = Table(show_header=False, box=None, pad_edge=False)
@@ -160,6 +169,7 @@ def _show(c: Coefficients, written: list[Path]) -> None:
         ("rho", f"{c.rho:.10g}"),
         ("spectral gap", f"{c.spectral_gap:.6g}"),
         ("conditions (a)-(d)", "hold" if report.violation is None else report.violation),
+        *theory,
     ]:
         summary.add_row(key, value)
     console.print(summary)

@@ -82,6 +82,8 @@ def theory(coefficients: Coefficients, problem: Problem = Problem(), B: int | No
     n, gap = coefficients.topology.n, coefficients.spectral_gap
     if n < 2:
         raise UserError("the theory needs at least two clients")
+    if not gap > 0.0:
+        raise UserError("the spectral gap of these weights rounds to zero: the theory has no numbers for it")
     B = n if B is None else B
     log10_gap_nu = log10_one_minus_nu2(n, B)
     log10_rho_nu = log10_rho_nu_of(n, gap, log10_gap_nu)
