@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-mpi try-mpi install-chromium try-chromium demo test test-all check format bench clean
+.PHONY: help install install-mpi try-mpi install-chromium try-chromium demo test test-all test-pythons coverage check format bench clean
 
 help:  ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 18
@@ -46,13 +46,23 @@ demo: $(INSTALLED)  ## SWIFT against D-SGD with one slow client, in under a minu
 test: $(INSTALLED) try-mpi  ## the fast tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(INSTALLED) try-mpi try-chromium  ## all tests, the slow ones too
-	$(BIN)/python -m pytest -n 2
+test-all: $(INSTALLED) try-mpi try-chromium  ## all tests, the slow ones too, with their coverage
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/python -m pytest -n 2 --cov
+	@echo "lines that no test runs: make coverage"
 
-check: $(INSTALLED)  ## ruff and strict mypy
+test-pythons:  ## a quick part of the tests with every Python from 3.10 to 3.13 that is here
+	$(PYTHON) tools/test_pythons.py
+
+coverage:  ## which lines of src the last `make test-all` did not run
+	@test -d build/coverage || { echo "nothing measured yet: run make test-all first"; exit 1; }
+	$(BIN)/coverage report --show-missing
+
+check: $(INSTALLED)  ## ruff, strict mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED)  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
@@ -62,5 +72,5 @@ bench: $(INSTALLED)  ## the benchmarks, each printing ratios measured in one run
 	@for program in benchmarks/[a-z]*.py; do echo "== $$program"; $(BIN)/python $$program || exit 1; done
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

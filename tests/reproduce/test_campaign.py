@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +38,16 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def workers_of(parent: int) -> list[int]:
-    def is_child(stat: Path) -> bool:
+    """The children that run a module of swiftfl; pytest has others, such as the resource tracker."""
+
+    def is_worker(process: Path) -> bool:
         try:
-            return int(stat.read_text().rsplit(")", 1)[1].split()[1]) == parent
+            child = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent
+            return child and b"swiftfl." in (process / "cmdline").read_bytes()
         except (OSError, IndexError):
             return False
 
-    return [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if is_child(stat)]
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if is_worker(process)]
 
 
 def alive(pid: int) -> bool:
@@ -135,6 +139,8 @@ def test_runs_that_fail_are_told_and_do_not_stop_the_others(tmp_path: Path) -> N
 def test_a_worker_that_dies_costs_its_run_only(tmp_path: Path) -> None:
     jobs = [Job(tmp_path / "long", config(4000, 0), 96 * 4000), job(tmp_path / "good")]
     killed: list[int] = []
+    resource_tracker.ensure_running()
+    bystander = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
 
     def kill_the_first(progress: CampaignProgress) -> None:
         if not killed and (tmp_path / "long" / "metrics.jsonl").is_file():
@@ -146,3 +152,4 @@ def test_a_worker_that_dies_costs_its_run_only(tmp_path: Path) -> None:
     assert list(progress.failed) == [str(tmp_path / "long")]
     assert "-9" in progress.failed[str(tmp_path / "long")]
     assert (tmp_path / "good" / "summary.json").is_file()
+    assert alive(bystander)

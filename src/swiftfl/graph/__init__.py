@@ -4,14 +4,7 @@ Modules of the same name as a function (`ccs`, `metropolis`, `fastest`) hold its
 here are the functions.
 """
 
-from swiftfl.graph.coefficients import (
-    Coefficients,
-    ccs,
-    ccs_by_rate,
-    communication_coefficients,
-    fastest,
-    metropolis,
-)
+from swiftfl.graph.coefficients import Coefficients
 from swiftfl.graph.generators import (
     complete,
     exponential,
@@ -26,6 +19,7 @@ from swiftfl.graph.generators import (
     torus,
 )
 from swiftfl.graph.influence import given, is_uniform, proportional_to, uniform
+from swiftfl.graph.methods import ccs, ccs_by_rate, communication_coefficients, fastest, metropolis
 from swiftfl.graph.random_graphs import barabasi_albert, erdos_renyi, random_regular, watts_strogatz
 from swiftfl.graph.registry import topology
 from swiftfl.graph.topology import Topology

@@ -1,4 +1,4 @@
-"""Communication coefficients: what each client's column w_i is, by which method, and whether it is valid.
+"""Communication coefficients: what each client's column w_i is, and whether it is valid.
 
 The conditions, for every client i with influence p_i > 0 on a connected graph of n clients:
 
@@ -8,80 +8,24 @@ The conditions, for every client i with influence p_i > 0 on a connected graph o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from swiftfl.errors import UserError
-from swiftfl.graph.by_rate import ccs_by_rate_edges
-from swiftfl.graph.ccs import ccs_edges
-from swiftfl.graph.fastest import fastest_edges
-from swiftfl.graph.influence import Influence, given, uniform
-from swiftfl.graph.metropolis import metropolis_edges
+from swiftfl.graph.influence import Influence
 from swiftfl.graph.spectrum import laplacian, spectral_gap
 from swiftfl.graph.sums import Values, sum_by
 from swiftfl.graph.topology import Topology
 from swiftfl.vector import Weights
 
-Scores: TypeAlias = Sequence[float] | npt.NDArray[np.number] | None
-
-METHODS: dict[str, Callable[[Topology, Influence], Values]] = {
-    "ccs": ccs_edges,
-    "ccs_by_rate": ccs_by_rate_edges,
-    "metropolis": metropolis_edges,
-    "fastest": fastest_edges,
-}
-"""Methods whose coefficients keep (a)-(d)."""
-METHOD_NAMES = (*METHODS, "uniform")
-
 
 def promised(method: str) -> str:
     """The conditions that a method keeps on every graph; neighbourhood-uniform weights lack (d)."""
     return "abc" if method == "uniform" else "abcd"
-
-
-def communication_coefficients(
-    topology: Topology, influence: Scores = None, method: str = "ccs"
-) -> Coefficients:
-    """Column w_i of every client; `influence=None` means uniform.
-
-    >>> from swiftfl.graph import ring
-    >>> communication_coefficients(ring(2)).column(0)
-    {0: 0.5, 1: 0.5}
-    """
-    if method not in METHOD_NAMES:
-        raise UserError(f"there is no weight method {method!r}: choose one of {', '.join(METHOD_NAMES)}")
-    topology.require_connected()
-    p = uniform(topology.n) if influence is None else given(influence, topology.n)
-    if method == "uniform":
-        from swiftfl.graph.neighbourhood import neighbourhood_uniform  # which builds on this module
-
-        return neighbourhood_uniform(topology, p)
-    return Coefficients(topology, p, method, METHODS[method](topology, p))
-
-
-def ccs(topology: Topology, influence: Scores = None) -> Coefficients:
-    """The paper's Algorithm 2, guarded (see `swiftfl.graph.ccs`)."""
-    return communication_coefficients(topology, influence, "ccs")
-
-
-def ccs_by_rate(topology: Topology, influence: Scores = None) -> Coefficients:
-    """CCS ordered by rate: needs no guard (see `swiftfl.graph.by_rate`)."""
-    return communication_coefficients(topology, influence, "ccs_by_rate")
-
-
-def metropolis(topology: Topology, influence: Scores = None) -> Coefficients:
-    """Influence-weighted Metropolis coefficients (see `swiftfl.graph.metropolis`)."""
-    return communication_coefficients(topology, influence, "metropolis")
-
-
-def fastest(topology: Topology, influence: Scores = None) -> Coefficients:
-    """The coefficients of largest spectral gap, for small graphs (see `swiftfl.graph.fastest`)."""
-    return communication_coefficients(topology, influence, "fastest")
 
 
 @dataclass(frozen=True, slots=True)

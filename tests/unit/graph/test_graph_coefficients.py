@@ -11,8 +11,9 @@ from hypothesis import given, settings
 
 import swiftfl as s
 from swiftfl.errors import UserError
-from swiftfl.graph.coefficients import METHODS, Coefficients
+from swiftfl.graph.coefficients import Coefficients
 from swiftfl.graph.influence import Influence
+from swiftfl.graph.methods import METHODS
 from swiftfl.graph.spectrum import _second_descent, _second_direct, _second_inverse, laplacian
 
 FAST = [name for name in METHODS if name != "fastest"]

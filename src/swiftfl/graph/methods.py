@@ -1,0 +1,69 @@
+"""The methods that compute communication coefficients, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from swiftfl.errors import UserError
+from swiftfl.graph.by_rate import ccs_by_rate_edges
+from swiftfl.graph.ccs import ccs_edges
+from swiftfl.graph.coefficients import Coefficients
+from swiftfl.graph.fastest import fastest_edges
+from swiftfl.graph.influence import Influence, given, uniform
+from swiftfl.graph.metropolis import metropolis_edges
+from swiftfl.graph.neighbourhood import neighbourhood_uniform
+from swiftfl.graph.sums import Values
+from swiftfl.graph.topology import Topology
+
+Scores: TypeAlias = Sequence[float] | npt.NDArray[np.number] | None
+
+METHODS: dict[str, Callable[[Topology, Influence], Values]] = {
+    "ccs": ccs_edges,
+    "ccs_by_rate": ccs_by_rate_edges,
+    "metropolis": metropolis_edges,
+    "fastest": fastest_edges,
+}
+"""Methods whose coefficients keep (a)-(d)."""
+METHOD_NAMES = (*METHODS, "uniform")
+
+
+def communication_coefficients(
+    topology: Topology, influence: Scores = None, method: str = "ccs"
+) -> Coefficients:
+    """Column w_i of every client; `influence=None` means uniform.
+
+    >>> from swiftfl.graph import ring
+    >>> communication_coefficients(ring(2)).column(0)
+    {0: 0.5, 1: 0.5}
+    """
+    if method not in METHOD_NAMES:
+        raise UserError(f"there is no weight method {method!r}: choose one of {', '.join(METHOD_NAMES)}")
+    topology.require_connected()
+    p = uniform(topology.n) if influence is None else given(influence, topology.n)
+    if method == "uniform":
+        return neighbourhood_uniform(topology, p)
+    return Coefficients(topology, p, method, METHODS[method](topology, p))
+
+
+def ccs(topology: Topology, influence: Scores = None) -> Coefficients:
+    """The paper's Algorithm 2, guarded (see `swiftfl.graph.ccs`)."""
+    return communication_coefficients(topology, influence, "ccs")
+
+
+def ccs_by_rate(topology: Topology, influence: Scores = None) -> Coefficients:
+    """CCS ordered by rate: needs no guard (see `swiftfl.graph.by_rate`)."""
+    return communication_coefficients(topology, influence, "ccs_by_rate")
+
+
+def metropolis(topology: Topology, influence: Scores = None) -> Coefficients:
+    """Influence-weighted Metropolis coefficients (see `swiftfl.graph.metropolis`)."""
+    return communication_coefficients(topology, influence, "metropolis")
+
+
+def fastest(topology: Topology, influence: Scores = None) -> Coefficients:
+    """The coefficients of largest spectral gap, for small graphs (see `swiftfl.graph.fastest`)."""
+    return communication_coefficients(topology, influence, "fastest")
