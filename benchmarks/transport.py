@@ -65,7 +65,7 @@ def measure(megabytes: float, clients: int, seconds: float) -> dict[str, Any]:
     size = SIZES[megabytes]
     ring = [((i - 1) % clients, (i + 1) % clients) for i in range(clients)]
     began = time.perf_counter()
-    plan = SharedMemory.create(ring, size, np.float32, np.zeros(size, np.float32))
+    plan = SharedMemory.create(ring, np.zeros(size, np.float32))
     context = mp.get_context("fork")
     pipes = [context.Pipe() for _ in range(clients)]
     processes = [

@@ -14,10 +14,12 @@ import pytest
 
 from swiftfl.cli.main import run_command
 from swiftfl.transports import conformance
-from swiftfl.transports.conformance import participants as crew
-from swiftfl.transports.conformance.battery import CHECKS, KINDS, CheckReport, battery
-from swiftfl.transports.conformance.participants import Kind
-from swiftfl.transports.memory import Memory, MemoryTransport
+from swiftfl.transports.base import TransportEntry
+from swiftfl.transports.codec import Identity, MakeCodec
+from swiftfl.transports.conformance import participants
+from swiftfl.transports.conformance.battery import CHECKS, CheckReport, battery
+from swiftfl.transports.memory import MemoryPlan, MemoryTransport
+from swiftfl.transports.registry import TRANSPORTS
 from swiftfl.transports.shared_memory.holds import FENCES_WORK
 from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
 from swiftfl.vector import Vector
@@ -27,9 +29,9 @@ IN_THREADS_ONLY = {"stopped_peers", "killed_peers", "cells_survive"}
 
 
 @pytest.mark.parametrize("check", BY_NAME)
-@pytest.mark.parametrize("name", [name for name in KINDS if KINDS[name].program is None])
+@pytest.mark.parametrize("name", ["memory", "shared_memory"])
 def test_transports_pass(name: str, check: str) -> None:
-    report, left = battery(KINDS[name], (BY_NAME[check],))
+    report, left = battery(TRANSPORTS[name], (BY_NAME[check],))
     skipped = name == "memory" and check in IN_THREADS_ONLY
     assert report.passed is (None if skipped else True), report.detail
     assert left.passed, left.detail
@@ -50,7 +52,7 @@ class Backwards(MemoryTransport):
     """Delivers an older model now and then, as a queue does after a pause."""
 
     def read(self, neighbour: int, use: Callable[[Vector, int], Any]) -> Any:
-        now = self.all.newest[neighbour]
+        now = self.plan.newest[neighbour]
         self.turn = getattr(self, "turn", 0) + 1
         if self.turn % 50 == 0:
             now = getattr(self, "kept", now)
@@ -63,12 +65,12 @@ class InPlace(MemoryTransport):
     """Writes into the vector that others may be reading."""
 
     def publish(self, x: Vector, version: int) -> None:
-        shared = self.all.newest[self.i][0] if version > 1 else x.copy()
+        shared = self.plan.newest[self.i][0] if version > 1 else x.copy()
         half = x.size // 2
         shared[:half] = x[:half]
         time.sleep(0.001)
         shared[half:] = x[half:]
-        self.all.newest[self.i] = (shared, version)
+        self.plan.newest[self.i] = (shared, version)
 
 
 class Patient(MemoryTransport):
@@ -76,9 +78,9 @@ class Patient(MemoryTransport):
 
     def read(self, neighbour: int, use: Callable[[Vector, int], Any]) -> Any:
         end = time.monotonic() + 3
-        while self.all.newest[neighbour][1] == 0 and time.monotonic() < end:
+        while self.plan.newest[neighbour][1] == 0 and time.monotonic() < end:
             time.sleep(0.01)
-        assert self.all.newest[neighbour][1] > 0, "blocked"
+        assert self.plan.newest[neighbour][1] > 0, "blocked"
         return super().read(neighbour, use)
 
 
@@ -95,7 +97,7 @@ class AnyRound(MemoryTransport):
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], Any]) -> Any:
         super().collect(neighbour, round, lambda x: None)
-        theirs = self.all.offers[neighbour]
+        theirs = self.plan.offers[neighbour]
         return use(theirs[max(theirs)][0])
 
 
@@ -103,41 +105,47 @@ class Unlocked(MemoryTransport):
     """Averages cells without a lock."""
 
     def average_with(self, neighbour: int) -> Vector:
-        mean = 0.5 * (self.all.cells[self.i] + self.all.cells[neighbour])
+        mean = 0.5 * (self.plan.cells[self.i] + self.plan.cells[neighbour])
         time.sleep(0.0005)
-        self.all.cells[self.i] = self.all.cells[neighbour] = mean
+        self.plan.cells[self.i] = self.plan.cells[neighbour] = mean
         return mean
 
 
-class Deaf(Memory):
+class Deaf(MemoryPlan):
     """Tells nobody about losses."""
 
     def mark_gone(self, i: int) -> None:
         pass
 
 
-class Unstoppable(Memory):
+class Unstoppable(MemoryPlan):
     def stop(self) -> None:
         pass
 
 
-class Littering(Memory):
+class Littering(MemoryPlan):
     """Leaves a descriptor open."""
 
-    def __init__(self, neighbours: Sequence[Sequence[int]], x0: Vector) -> None:
-        super().__init__(neighbours, x0)
+    def __init__(
+        self,
+        neighbours: Sequence[Sequence[int]],
+        x0: Vector,
+        codec: MakeCodec = Identity,
+        in_rounds: bool = False,
+    ) -> None:
+        super().__init__(neighbours, x0, codec)
         self.left = os.memfd_create("litter")
 
 
-def with_ends(end: type[MemoryTransport]) -> type[Memory]:
-    class Broken(Memory):
+def with_ends(end: type[MemoryTransport]) -> type[MemoryPlan]:
+    class Broken(MemoryPlan):
         def connect(self, i: int) -> Any:
             return end(self, i)
 
     return Broken
 
 
-BROKEN: list[tuple[type[Memory], str, str]] = [
+BROKEN: list[tuple[type[MemoryPlan], str, str]] = [
     (with_ends(Stale), "newest_wins", "version"),
     (with_ends(Backwards), "never_backwards", "came after"),
     (with_ends(InPlace), "never_torn", "torn"),
@@ -152,27 +160,27 @@ BROKEN: list[tuple[type[Memory], str, str]] = [
 
 @pytest.mark.parametrize(("broken", "check", "complaint"), BROKEN, ids=lambda value: str(value)[-30:])
 def test_the_battery_catches(
-    broken: type[Memory], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+    broken: type[MemoryPlan], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It may wait in vain, which need not take long; where the machine is busy, that may be seen first.
-    monkeypatch.setattr(crew, "LIMIT", 1.0 if complaint in ("blocked", "version") else 10.0)
-    report = run_one(Kind("broken", broken.create, processes=False), check)
+    monkeypatch.setattr(participants, "LIMIT", 1.0 if complaint in ("blocked", "version") else 10.0)
+    report = run_one(TransportEntry("broken", broken, processes=False), check)
     assert report.passed is False
     assert complaint in report.detail or "blocked" in report.detail
 
 
-def run_one(kind: Kind, check: str) -> CheckReport:
-    return next(iter(battery(kind, (BY_NAME[check],))))
+def run_one(entry: TransportEntry, check: str) -> CheckReport:
+    return next(iter(battery(entry, (BY_NAME[check],))))
 
 
 def test_the_battery_finds_litter() -> None:
     plans = []
 
-    def create(*arguments: Any) -> Littering:
-        plans.append(Littering.create(*arguments))
+    def create(*arguments: Any, **options: Any) -> Littering:
+        plans.append(Littering(*arguments, **options))
         return plans[-1]  # type: ignore[return-value]
 
-    *_, left = battery(Kind("littering", create, processes=False), (BY_NAME["newest_wins"],))
+    *_, left = battery(TransportEntry("littering", create, processes=False), (BY_NAME["newest_wins"],))
     assert left.passed is False
     assert "litter" in left.detail
     for plan in plans:
@@ -184,11 +192,11 @@ class OneSlot(SharedMemoryTransport):
 
     def publish(self, x: Vector, version: int) -> None:
         self.own.places[1][:] = x
-        self.own.words[self.own.word] = version * len(self.own.places) + 1
+        self.own.values[self.own.word] = version * len(self.own.places) + 1
 
     def read(self, neighbour: int, use: Callable[[Vector, int], Any]) -> Any:
-        slots = self.slots[neighbour]
-        return use(slots.places[1], slots.words[slots.word] // len(slots.places))
+        slots = self.view.slots[neighbour]
+        return use(slots.places[1], slots.values[slots.word] // len(slots.places))
 
 
 class OneLock(SharedMemoryTransport):
@@ -197,10 +205,10 @@ class OneLock(SharedMemoryTransport):
     def publish(self, x: Vector, version: int) -> None:
         slots = self.own
         held = [self.layout.holds(reader, self.i) for reader in (None, *self.neighbours)]
-        while any(slots.words[word] for word in held):
+        while any(slots.values[word] for word in held):
             time.sleep(0.001)
         slots.places[1][:] = x
-        slots.words[slots.word] = version * len(slots.places) + 1
+        slots.values[slots.word] = version * len(slots.places) + 1
 
 
 @pytest.mark.parametrize(
@@ -211,9 +219,9 @@ class OneLock(SharedMemoryTransport):
 def test_the_battery_catches_processes(
     end: type[SharedMemoryTransport], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "LIMIT", 4.0)
+    monkeypatch.setattr(participants, "LIMIT", 4.0)
     monkeypatch.setattr(SharedMemory, "connect", lambda plan, i: end(plan, i))
-    report = run_one(KINDS["shared_memory"], check)
+    report = run_one(TRANSPORTS["shared_memory"], check)
     assert report.passed is False
     assert re.search(complaint, report.detail)
 
@@ -226,7 +234,7 @@ def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         CheckReport("newest_wins", True, "101 versions", 0.1),
         CheckReport("never_torn", None, "", 0.0),
     ]
-    monkeypatch.setattr(conformance, "battery", lambda kind: iter(reports))
+    monkeypatch.setattr(conformance, "battery", lambda entry: iter(reports))
     assert run_command(["check-transport", "memory", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["passed"] is True
@@ -247,5 +255,5 @@ def test_an_unknown_transport_is_one_line(capsys: pytest.CaptureFixture[str]) ->
 def test_values_are_looked_at_whole() -> None:
     torn = np.ones(1000)
     torn[617] = 2.0
-    with pytest.raises(crew.Failed, match="torn"):
-        crew.value_of(torn)
+    with pytest.raises(participants.Failed, match="torn"):
+        participants.value_of(torn)

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from swiftfl.errors import UserError
+from swiftfl.transports.shared_memory.layout import GONE
 from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
+from swiftfl.vector import Vector
 
 FORK = mp.get_context("fork")
 LONG = 60.0
@@ -31,7 +33,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def plan_of(neighbours: list[tuple[int, ...]], size: int = 1000) -> SharedMemory:
-    return SharedMemory.create(neighbours, size, np.float32, np.zeros(size, np.float32))
+    return SharedMemory.create(neighbours, np.zeros(size, np.float32))
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def newest(wire: SharedMemoryTransport, k: int) -> tuple[float, int]:
 
 @pytest.mark.usefixtures("_both_ways")
 def test_x0_is_there_from_the_start_and_the_newest_wins() -> None:
-    plan = SharedMemory.create(PAIR, 3, np.float64, np.array([1.0, 2.0, 3.0]))
+    plan = SharedMemory.create(PAIR, np.array([1.0, 2.0, 3.0]))
     a, b = plan.connect(0), plan.connect(1)
     assert newest(b, 0) == (1.0, 0)
     for version in range(1, 20):
@@ -166,8 +168,8 @@ def test_closing_gives_every_descriptor_back() -> None:
     wire, other, observer = plan.connect(0), plan.connect(1), plan.observe()
     wire.publish(np.ones(1000, np.float32), 1)
     newest(other, 0)
-    observer.cell(1)
-    assert plan.board.get(0, 1) == 0
+    observer.read(1, lambda x, version: version)
+    assert plan.words.get(0, GONE) == 0
     for end in (wire, other, observer, plan):
         end.close()
         end.close()
@@ -182,25 +184,24 @@ def belongings() -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("neighbours", "size", "dtype", "complaint"),
+    ("neighbours", "x0", "complaint"),
     [
-        ([(1,), ()], 10, np.float32, "neighbour"),
-        ([(0,)], 10, np.float32, "neighbour"),
-        ([(1, 1), (0, 0)], 10, np.float32, "twice"),
-        (PAIR, 11, np.float32, "shape"),
-        (PAIR, 10, np.int64, "int64"),
-        ([], 10, np.float32, "0 clients"),
+        ([(1,), ()], np.zeros(10), "neighbour"),
+        ([(0,)], np.zeros(10), "neighbour"),
+        ([(1, 1), (0, 0)], np.zeros(10), "twice"),
+        (PAIR, np.zeros((2, 5)), "2-d"),
+        (PAIR, np.zeros(0), "0 numbers"),
+        (PAIR, np.zeros(10, np.int64), "int64"),
+        ([], np.zeros(10), "0 clients"),
     ],
 )
-def test_nonsense_is_refused(
-    neighbours: list[tuple[int, ...]], size: int, dtype: type, complaint: str
-) -> None:
+def test_nonsense_is_refused(neighbours: list[tuple[int, ...]], x0: Vector, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        SharedMemory.create(neighbours, size, dtype, np.zeros(10, np.float32))
+        SharedMemory.create(neighbours, x0)
 
 
 def test_more_memory_than_there_is_is_refused() -> None:
     size = 2**36
     endless = np.broadcast_to(np.float32(0), (size,))
     with pytest.raises(UserError, match="GiB"):
-        SharedMemory.create(PAIR, size, np.float32, endless)
+        SharedMemory.create(PAIR, endless)

@@ -12,14 +12,17 @@ MARKS = {True: "passed ", False: "FAILED ", None: "skipped"}
 
 
 def check_transport(
-    name: Annotated[str, typer.Argument(help="shared_memory, mpi or memory.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="shared_memory, mpi, memory, or one of your own.", show_default=False)
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Newest wins, never torn, never blocked, rounds in order, losses noticed, nothing left behind."""
-    from swiftfl.transports.conformance import battery, kind
+    from swiftfl.transports import conformance
+    from swiftfl.transports.registry import TRANSPORTS
 
     reports = []
-    for report in battery(kind(name)):
+    for report in conformance.battery(TRANSPORTS[name]):
         reports.append(report)
         if not as_json:
             print(

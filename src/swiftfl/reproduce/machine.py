@@ -77,7 +77,7 @@ def _gradient_seconds(parts: Parts, x: Vector) -> float:
 
 def _publish_seconds(x: Vector) -> float:
     """One publication into shared memory, which serves all neighbours at once."""
-    plan = SharedMemory.create([(1,), (0,)], x.size, x.dtype, x)
+    plan = SharedMemory.create([(1,), (0,)], x)
     try:
         wire = plan.connect(0)
         versions = count(1)

@@ -1,1 +1,1 @@
-"""How models travel between real clients."""
+"""How models travel between real clients. Transports and codecs by name: `TRANSPORTS`, `CODECS`."""

@@ -1,16 +1,30 @@
-"""What a transport offers to one client: its end of the wires to its neighbours.
+"""What a transport is: everything that live engines call, and nothing else.
 
-Wait-free calls (`publish`, `read`) return in the client's own time, whatever its neighbours do: slow,
-stopped or dead. Waiting calls (`offer` and `collect` for synchronous rounds, the cell calls for
-AD-PSGD) block until others have done their part, until a neighbour is known to be lost, or until
-`stop` is set. Memory is bounded: a neighbour that does not read costs its publisher nothing.
+A *transport plan* is what the clients of one run share: the supervisor makes it before they start, connects
+each client with its own end, and tells it who is gone. A *transport* is one client's end of the links to its
+neighbours.
+
+Wait-free calls (`publish`, `read`, `show`) return in the client's own time, whatever its neighbours do:
+slow, stopped or dead. Waiting calls (`offer`, `collect` for synchronous rounds, the cell calls for AD-PSGD)
+block until others have done their part, until a neighbour is known to be lost, or until the run is stopped.
+Memory is bounded: a neighbour that does not read costs its publisher nothing.
+
+A transport of your own is a registered function that makes a plan (`transports/memory.py` is one to read):
+
+    @transport("mine")
+    def mine(neighbours, x0, codec, in_rounds): return MyPlan(...)
+
+`--set engine.live.transport=mine` then runs over it, and `swiftfl check-transport mine` examines it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from swiftfl.registry import Registry
+from swiftfl.transports.codec import Codec, MakeCodec
 from swiftfl.vector import Statistics, Vector
 
 T = TypeVar("T")
@@ -31,10 +45,27 @@ class Stopped(Exception):  # noqa: N818
 class Transport(Protocol):
     """One client's end of a transport."""
 
+    @property
+    def neighbours(self) -> Sequence[int]:
+        """Whom this client may ever read, exchange with or average with."""
+
+    @property
+    def codec(self) -> Codec:
+        """What this client's models pass through on their way; its state belongs to the client's save."""
+
     # --- wait-free ---
 
     def publish(self, x: Vector, version: int) -> None:
-        """Make x the newest model of this client; whatever it published before is superseded."""
+        """Make x the newest model of this client; whatever it published before is superseded.
+
+        Versions never decrease. Neighbours read x as the codec transmits it.
+        """
+
+    def show(self, x: Vector, version: int) -> None:
+        """Let whoever evaluates see x, exactly; neighbours are not concerned.
+
+        A client that publishes need not do this where observers can read what was published.
+        """
 
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
         """Call `use(model, version)` on the neighbour's newest model, in place where possible.
@@ -55,8 +86,8 @@ class Transport(Protocol):
     # --- waiting: synchronous rounds ---
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
-        """Give x of this round to these neighbours; waits only for those who have not taken the
-        offer that this one replaces."""
+        """Give x of this round to these neighbours, as the codec transmits it; waits only for those
+        who have not taken the offer that this one replaces."""
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
         """Wait for the neighbour's model of this round and use it in place; raises Lost,
@@ -66,6 +97,9 @@ class Transport(Protocol):
         """The weighted mean over the living clients; waits for all of them."""
 
     # --- waiting: model cells ---
+
+    def set_cell(self, x: Vector) -> None:
+        """Start this client's cell from x instead of x0."""
 
     def load(self) -> Vector:
         """A copy of this client's cell."""
@@ -77,20 +111,78 @@ class Transport(Protocol):
         """Advance the cell by a move, atomically; a copy of it."""
 
     def close(self) -> None:
-        """Release everything; nothing stays behind."""
+        """Release everything; nothing stays behind. May be called again."""
 
 
-class Plan(Protocol):
+class Observer(Protocol):
+    """An end for whoever evaluates: it sees models exactly, never what a codec made of them."""
+
+    def read(self, client: int, use: Callable[[Vector, int], T]) -> T | None:
+        """Call `use(model, version)` on a client's newest model, as `Transport.read` does."""
+
+    def close(self) -> None:
+        """Release everything. May be called again."""
+
+
+class TransportPlan(Protocol):
     """What the clients of a run share of a transport, made before they start; the supervisor's view."""
 
     def connect(self, i: int) -> Transport:
         """Client i's end; called in its own process (or thread), and again if it is restarted."""
 
+    def observe(self) -> Observer:
+        """An end for the one process that evaluates."""
+
     def mark_gone(self, i: int) -> None:
         """Client i is dead and has not finished: whoever waits for it is told."""
+
+    def rejoin(self, i: int, from_round: int = 0) -> None:
+        """Client i is back; it takes part in rounds from this one on, which nobody has reached."""
 
     def stop(self) -> None:
         """Every call that has to wait raises Stopped from now on."""
 
+    @property
+    def models_in_memory(self) -> int:
+        """How many models the transport keeps for all clients together, at most."""
+
     def close(self) -> None:
-        """Release everything; nothing stays behind."""
+        """Release everything; nothing stays behind. May be called again."""
+
+
+class MakePlan(Protocol):
+    """How a plan is made. `neighbours[i]` are all that client i may ever have; every mailbox and cell
+    initially holds x0; `codec` makes a codec for each client; where clients meet `in_rounds` they seldom
+    publish."""
+
+    def __call__(
+        self, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec, in_rounds: bool
+    ) -> TransportPlan: ...
+
+
+@dataclass(frozen=True)
+class TransportEntry:
+    """A transport by name, and where its clients live."""
+
+    name: str
+    make: MakePlan
+    processes: bool = True
+    """Whether clients are processes; threads of one process otherwise."""
+    program: str | None = None
+    """A module that runs the checks by itself, under a launcher, where clients cannot be forked."""
+
+
+TRANSPORTS: Registry[TransportEntry] = Registry("transport")
+"""Transports by name; those that come with swiftfl are there once `swiftfl.transports` is imported."""
+
+Make = TypeVar("Make", bound=MakePlan)
+
+
+def transport(name: str, processes: bool = True, program: str | None = None) -> Callable[[Make], Make]:
+    """Register a function that makes a plan."""
+
+    def register(make: Make) -> Make:
+        TRANSPORTS.register(name, TransportEntry(name, make, processes, program))
+        return make
+
+    return register

@@ -12,22 +12,30 @@ from threading import Condition
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from swiftfl.transports.base import Finished, Lost, Stopped, Transport
+from swiftfl.transports.base import Finished, Lost, Stopped, transport
+from swiftfl.transports.codec import Identity, MakeCodec, transmitted
 from swiftfl.vector import Statistics, Vector, advance
 
 T = TypeVar("T")
 
 
-class Memory:
+@transport("memory", processes=False)
+class MemoryPlan:
     """What the clients share. Vectors in it are never written again, so readers need no lock."""
 
-    def __init__(self, neighbours: Sequence[Sequence[int]], x0: Vector) -> None:
+    def __init__(
+        self,
+        neighbours: Sequence[Sequence[int]],
+        x0: Vector,
+        codec: MakeCodec = Identity,
+        in_rounds: bool = False,
+    ) -> None:
         n = len(neighbours)
-        self.neighbours = neighbours
+        self.neighbours, self.make_codec = neighbours, codec
         self.changed = Condition()
         self.newest: list[tuple[Vector, int]] = [(x0.copy(), 0)] * n
+        self.shown: list[tuple[Vector, int]] = list(self.newest)
         self.cells: list[Vector] = [x0.copy()] * n
         self.offers: list[dict[int, tuple[Vector, set[int]]]] = [{} for _ in range(n)]
         self.offered = [-1] * n
@@ -35,26 +43,48 @@ class Memory:
         self.means: dict[int, Vector] = {}
         self.gone: set[int] = set()
         self.finished: set[int] = set()
+        self.from_round = [0] * n
         self.stopped = False
 
-    @classmethod
-    def create(
-        cls, neighbours: Sequence[Sequence[int]], size: int, dtype: npt.DTypeLike, x0: Vector
-    ) -> Memory:
-        return cls(neighbours, x0.astype(dtype))
-
-    def connect(self, i: int) -> Transport:
+    def connect(self, i: int) -> MemoryTransport:
         return MemoryTransport(self, i)
+
+    def observe(self) -> MemoryObserver:
+        return MemoryObserver(self)
 
     def mark_gone(self, i: int) -> None:
         with self.changed:
             self.gone.add(i)
             self.changed.notify_all()
 
+    def rejoin(self, i: int, from_round: int = 0) -> None:
+        with self.changed:
+            self.from_round[i] = from_round
+            self.finished.discard(i)
+            self.gone.discard(i)
+
     def stop(self) -> None:
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
+
+    @property
+    def models_in_memory(self) -> int:
+        """Per client: the newest as neighbours and as observers see it, a cell, and two offers."""
+        return 5 * len(self.neighbours)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class MemoryObserver:
+    """What evaluators see."""
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        self.plan = plan
+
+    def read(self, client: int, use: Callable[[Vector, int], T]) -> T | None:
+        return use(*self.plan.shown[client])
 
     def close(self) -> None:
         """Nothing to release."""
@@ -63,26 +93,31 @@ class Memory:
 class MemoryTransport:
     """One thread's end."""
 
-    def __init__(self, all: Memory, i: int) -> None:
-        self.all = all
-        self.i = i
+    def __init__(self, plan: MemoryPlan, i: int) -> None:
+        self.plan, self.i = plan, i
+        self.neighbours = plan.neighbours[i]
+        self.codec = plan.make_codec()
         self.waited = 0.0
 
     # --- wait-free ---
 
     def publish(self, x: Vector, version: int) -> None:
-        self.all.newest[self.i] = (x.copy(), version)
+        self.show(x, version)
+        self.plan.newest[self.i] = (_copy(transmitted(self.codec, x)), version)
+
+    def show(self, x: Vector, version: int) -> None:
+        self.plan.shown[self.i] = (_copy(x), version)
 
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
-        return use(*self.all.newest[neighbour])
+        return use(*self.plan.newest[neighbour])
 
     def lost(self) -> frozenset[int]:
-        return frozenset(self.all.gone.intersection(self.all.neighbours[self.i]))
+        return frozenset(self.plan.gone.intersection(self.neighbours))
 
     def finish(self) -> None:
-        with self.all.changed:
-            self.all.finished.add(self.i)
-            self.all.changed.notify_all()
+        with self.plan.changed:
+            self.plan.finished.add(self.i)
+            self.plan.changed.notify_all()
 
     # --- waiting ---
 
@@ -90,66 +125,72 @@ class MemoryTransport:
         """Sleep until it is true; the lock is held before and after."""
         began = time.perf_counter()
         while not true():
-            if self.all.stopped:
+            if self.plan.stopped:
                 raise Stopped
-            self.all.changed.wait()
+            self.plan.changed.wait()
         self.waited += time.perf_counter() - began
 
-    def _away(self, k: int) -> bool:
-        return k in self.all.gone or k in self.all.finished
+    def _away(self, k: int, round: int) -> bool:
+        return k in self.plan.gone or k in self.plan.finished or round < self.plan.from_round[k]
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
-        mine = self.all.offers[self.i]
-        with self.all.changed:
+        mine = self.plan.offers[self.i]
+        with self.plan.changed:
             while len(mine) > 1:
                 oldest = min(mine)
-                self._wait(lambda old=oldest: all(self._away(k) for k in mine[old][1]))  # type: ignore[misc]
+                self._wait(lambda old=oldest: all(self._away(k, old) for k in mine[old][1]))  # type: ignore[misc]
                 del mine[oldest]
-            mine[round] = (x.copy(), set(to))
-            self.all.offered[self.i] = round
-            self.all.changed.notify_all()
+            mine[round] = (_copy(transmitted(self.codec, x)), set(to))
+            self.plan.offered[self.i] = round
+            self.plan.changed.notify_all()
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
-        theirs = self.all.offers[neighbour]
-        with self.all.changed:
+        plan, theirs = self.plan, self.plan.offers[neighbour]
+        with plan.changed:
             self._wait(
-                lambda: round in theirs or self.all.offered[neighbour] > round or self._away(neighbour)
+                lambda: round in theirs or plan.offered[neighbour] > round or self._away(neighbour, round)
             )
             if round not in theirs:
-                raise Finished(neighbour) if neighbour in self.all.finished else Lost(neighbour)
+                raise Finished(neighbour) if neighbour in plan.finished else Lost(neighbour)
             x = theirs[round][0]
         result = use(x)
-        with self.all.changed:
+        with plan.changed:
             theirs[round][1].discard(self.i)
-            self.all.changed.notify_all()
+            plan.changed.notify_all()
         return result
 
     def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
-        with self.all.changed:
-            given = self.all.given.setdefault(round, {})
-            given[self.i] = (value.copy(), weight)
-            self.all.changed.notify_all()
-            self._wait(lambda: all(k in given or self._away(k) for k in range(len(self.all.neighbours))))
-            if round not in self.all.means:
-                self.all.means = {round: _mean([given[k] for k in sorted(given)])}
-                self.all.given = {round: given}
-            return _copy(self.all.means[round])
+        plan = self.plan
+        with plan.changed:
+            given = plan.given.setdefault(round, {})
+            given[self.i] = (_copy(value), weight)
+            plan.changed.notify_all()
+            self._wait(lambda: all(k in given or self._away(k, round) for k in range(len(plan.neighbours))))
+            if round not in plan.means:
+                plan.means = {round: _mean([given[k] for k in sorted(given)])}
+                plan.given = {round: given}
+            return _copy(plan.means[round])
+
+    def set_cell(self, x: Vector) -> None:
+        with self.plan.changed:
+            self.plan.cells[self.i] = _copy(x)
 
     def load(self) -> Vector:
-        return _copy(self.all.cells[self.i])
+        return _copy(self.plan.cells[self.i])
 
     def average_with(self, neighbour: int) -> Vector:
-        with self.all.changed:
-            if neighbour in self.all.gone:
+        cells = self.plan.cells
+        with self.plan.changed:
+            if neighbour in self.plan.gone:
                 raise Lost(neighbour)
-            mean: Vector = 0.5 * (self.all.cells[self.i] + self.all.cells[neighbour])
-            self.all.cells[self.i] = self.all.cells[neighbour] = mean
+            mean: Vector = 0.5 * (cells[self.i] + cells[neighbour])
+            cells[self.i] = cells[neighbour] = mean
             return _copy(mean)
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:
-        with self.all.changed:
-            self.all.cells[self.i] = advance(self.all.cells[self.i], move, statistics)
-            return _copy(self.all.cells[self.i])
+        with self.plan.changed:
+            self.plan.cells[self.i] = advance(self.plan.cells[self.i], move, statistics)
+            return _copy(self.plan.cells[self.i])
 
     def close(self) -> None:
         """Nothing to release."""

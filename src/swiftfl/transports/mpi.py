@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from swiftfl.errors import UserError
+from swiftfl.transports.base import TransportPlan, transport
+from swiftfl.transports.codec import Bytes, Identity, MakeCodec
 from swiftfl.transports.messages.doorbell import ADDRESS_BYTES, Doorbell
 from swiftfl.transports.messages.transport import MessageTransport
-from swiftfl.transports.messages.wire import GARBLED, LOST, Bytes, Transfer
+from swiftfl.transports.messages.wire import GARBLED, LOST, Transfer
 from swiftfl.vector import Vector
 
 if TYPE_CHECKING:
@@ -46,6 +48,14 @@ def _mpi() -> Any:
 def world() -> MpiJob:
     """This job's ranks; MPI can be started only once."""
     return MpiJob()
+
+
+@transport("mpi", program="swiftfl.transports.conformance.ranks")
+def mpi_plan(
+    neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec = Identity, in_rounds: bool = False
+) -> TransportPlan:
+    """Ranks connect by themselves (`MpiJob.connect`): they exist before the run does."""
+    raise UserError("transport mpi needs engine mpi: mpiexec -n N swiftfl run ... --engine mpi")
 
 
 class MpiWire:
@@ -114,9 +124,11 @@ class MpiJob:
         name: str = self._mpi.Get_library_version().split(",")[0].splitlines()[0]
         return name
 
-    def connect(self, neighbours: Sequence[Sequence[int]], x0: Vector) -> MessageTransport:
+    def connect(
+        self, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec = Identity
+    ) -> MessageTransport:
         """This rank's end of a new transport; all ranks call it together."""
-        return MessageTransport(MpiWire(self._mpi, self._comm.Dup()), neighbours, x0)
+        return MessageTransport(MpiWire(self._mpi, self._comm.Dup()), neighbours, x0, codec)
 
     def part(self, n: int) -> MpiJob | None:
         """The first n ranks as a world of their own, for them; all call it together."""

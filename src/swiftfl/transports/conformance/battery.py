@@ -3,10 +3,12 @@
 Each check is a small experiment with real clients: processes that are stopped and killed where the
 transport has processes, threads where it lives in one. To check a transport of your own:
 
-    from swiftfl.transports.conformance.battery import Kind, battery
-    reports = battery(Kind("mine", create, processes=True))
+    from swiftfl.transports.base import TransportEntry
+    from swiftfl.transports.conformance import battery
+    reports = battery(TransportEntry("mine", make))
 
-where `create(neighbours, size, dtype, x0)` makes a `Plan` (`swiftfl.transports.base`).
+where `make(neighbours, x0, codec, in_rounds)` makes a `TransportPlan` (`swiftfl.transports.base`). One that
+is registered is examined by its name.
 """
 
 from __future__ import annotations
@@ -22,21 +24,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from swiftfl.errors import UserError
+from swiftfl.transports.base import TransportEntry
 from swiftfl.transports.conformance import wait_free, waiting
-from swiftfl.transports.conformance.participants import Failed, Kind, Participants, Skipped
+from swiftfl.transports.conformance.participants import Failed, Participants, Skipped
 from swiftfl.transports.launch import command, environment
-from swiftfl.transports.memory import Memory
-from swiftfl.transports.shared_memory.transport import SharedMemory
 
-__all__ = ["CHECKS", "KINDS", "CheckReport", "Kind", "battery", "kind"]
+__all__ = ["CHECKS", "CheckReport", "battery"]
 
 CHECKS: tuple[Callable[[Participants], str], ...] = (*wait_free.CHECKS, *waiting.CHECKS)
-KINDS = {
-    "shared_memory": Kind("shared_memory", SharedMemory.create),
-    "memory": Kind("memory", Memory.create, processes=False),
-    "mpi": Kind("mpi", Memory.create, program="swiftfl.transports.conformance.ranks"),
-}
 
 
 @dataclass(frozen=True)
@@ -49,20 +44,15 @@ class CheckReport:
     seconds: float
 
 
-def kind(name: str) -> Kind:
-    """The transport of this name."""
-    if name not in KINDS:
-        raise UserError(f"there is no transport {name!r}; there are {', '.join(KINDS)}")
-    return KINDS[name]
-
-
-def battery(kind: Kind, checks: tuple[Callable[[Participants], str], ...] = CHECKS) -> Iterator[CheckReport]:
+def battery(
+    entry: TransportEntry, checks: tuple[Callable[[Participants], str], ...] = CHECKS
+) -> Iterator[CheckReport]:
     """Run the checks one after the other; then, whether they left anything behind."""
     before = _belongings()
-    if kind.program is not None:
-        yield from _launched(kind.program, checks)
+    if entry.program is not None:
+        yield from _launched(entry.program, checks)
     else:
-        yield from (examine(Participants(kind), check) for check in checks)
+        yield from (examine(Participants(entry), check) for check in checks)
     began = time.perf_counter()
     gc.collect()
     left = _belongings() - before
@@ -70,12 +60,12 @@ def battery(kind: Kind, checks: tuple[Callable[[Participants], str], ...] = CHEC
     yield CheckReport("nothing_left", not left, detail, time.perf_counter() - began)
 
 
-def examine(crew: Participants, check: Callable[[Participants], str]) -> CheckReport:
-    """Do one check with this crew."""
+def examine(group: Participants, check: Callable[[Participants], str]) -> CheckReport:
+    """Do one check with these clients."""
     began = time.perf_counter()
     passed: bool | None
     try:
-        passed, detail = True, check(crew)
+        passed, detail = True, check(group)
     except Failed as failure:
         passed, detail = False, str(failure)
     except Skipped as why:
@@ -83,7 +73,7 @@ def examine(crew: Participants, check: Callable[[Participants], str]) -> CheckRe
     except Exception as error:
         passed, detail = False, f"{type(error).__name__}: {error}"
     finally:
-        crew.close()
+        group.close()
     return CheckReport(check.__name__, passed, detail, time.perf_counter() - began)
 
 

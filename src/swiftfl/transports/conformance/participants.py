@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.transports.base import Plan, Transport
+from swiftfl.transports.base import Transport, TransportEntry, TransportPlan
+from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.vector import Vector
 
 LIMIT = 30.0
 """Seconds after which something that should have happened counts as blocked: generous on purpose."""
 
-Say = Callable[[object], None]
-Task = Callable[[Transport, Say], object]
+Report = Callable[[object], None]
+Task = Callable[[Transport, Report], object]
 
 
 class Failed(Exception):  # noqa: N818
@@ -34,34 +35,23 @@ class Skipped(Exception):  # noqa: N818
     """The experiment makes no sense with this transport."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How to make a transport: `create(neighbours, size, dtype, x0)`, and where its clients live."""
-
-    name: str
-    create: Callable[[Sequence[Sequence[int]], int, Any, Vector], Plan]
-    processes: bool = True
-    program: str | None = None
-    """A module that runs the checks by itself, under a launcher, where clients cannot be forked."""
-
-
-class Worker:
+class ClientTask:
     """A client at work on a task; what it says (small JSON values) can be heard, its result last."""
 
-    def __init__(self, plan: Plan, i: int, task: Task, processes: bool) -> None:
+    def __init__(self, plan: TransportPlan, i: int, task: Task, processes: bool) -> None:
         self.i = i
         self.heard: queue.Queue[str] = queue.Queue()
         self.process: Any = None
         if not processes:
             threading.Thread(target=_work, args=(plan, i, task, self.heard.put), daemon=True).start()
             return
-        self.ear, mouth = mp.Pipe(duplex=False)
+        self.receiver, sender = mp.Pipe(duplex=False)
         context = mp.get_context("fork")
-        self.process = context.Process(target=_in_process, args=(plan, i, task, mouth), daemon=True)
+        self.process = context.Process(target=_in_process, args=(plan, i, task, sender), daemon=True)
         self.process.start()
-        mouth.close()
+        sender.close()
 
-    def hear(self) -> Any:
+    def answer(self) -> Any:
         """The next thing that it says; Failed if that takes too long or it fell over."""
         message = json.loads(self._next(LIMIT))
         if "error" in message:
@@ -72,8 +62,8 @@ class Worker:
         try:
             if self.process is None:
                 return self.heard.get(timeout=limit)
-            if self.ear.poll(limit):
-                return self.ear.recv_bytes().decode()
+            if self.receiver.poll(limit):
+                return self.receiver.recv_bytes().decode()
         except queue.Empty:
             pass
         except (EOFError, OSError):
@@ -90,20 +80,20 @@ class Worker:
             self.process.kill()
             self.process.join(LIMIT)
             self.process.close()
-            self.ear.close()
+            self.receiver.close()
 
 
-def _in_process(plan: Plan, i: int, task: Task, mouth: Connection) -> None:
+def _in_process(plan: TransportPlan, i: int, task: Task, sender: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _work(plan, i, task, lambda text: mouth.send_bytes(text.encode()))
-    mouth.close()
+    _work(plan, i, task, lambda text: sender.send_bytes(text.encode()))
+    sender.close()
 
 
-def _work(plan: Plan, i: int, task: Task, send: Callable[[str], None]) -> None:
+def _work(plan: TransportPlan, i: int, task: Task, send: Callable[[str], None]) -> None:
     try:
-        wire = plan.connect(i)
-        result = task(wire, lambda value: send(json.dumps({"value": value})))
-        wire.close()
+        transport = plan.connect(i)
+        result = task(transport, lambda value: send(json.dumps({"value": value})))
+        transport.close()
         send(json.dumps({"value": result}))
     except Exception as error:
         send(json.dumps({"error": f"{type(error).__name__}: {error}"}))
@@ -111,30 +101,32 @@ def _work(plan: Plan, i: int, task: Task, send: Callable[[str], None]) -> None:
 
 @dataclass
 class Participants:
-    """A transport for an experiment, its clients, and the broom afterwards."""
+    """A transport for an experiment, its clients, and their end afterwards."""
 
-    kind: Kind
-    plan: Plan = field(init=False)
-    workers: list[Worker] = field(default_factory=list)
+    entry: TransportEntry
+    plan: TransportPlan = field(init=False)
+    workers: list[ClientTask] = field(default_factory=list)
     size: int = 0
 
-    def open(self, neighbours: Sequence[Sequence[int]], size: int = 1000) -> Plan:
+    def open(
+        self, neighbours: Sequence[Sequence[int]], size: int = 1000, codec: MakeCodec = Identity
+    ) -> TransportPlan:
         self.size = size
-        self.plan = self.kind.create(neighbours, size, np.float64, np.zeros(size))
+        self.plan = self.entry.make(neighbours, np.zeros(size), codec, in_rounds=False)
         return self.plan
 
     def need_processes(self) -> None:
-        if not self.kind.processes:
+        if not self.entry.processes:
             raise Skipped("its clients are threads: none can be stopped or killed alone")
 
-    def start(self, i: int, task: Task) -> Worker:
-        self.workers.append(Worker(self.plan, i, task, self.kind.processes))
+    def start(self, i: int, task: Task) -> ClientTask:
+        self.workers.append(ClientTask(self.plan, i, task, self.entry.processes))
         return self.workers[-1]
 
     def results(self, task: Callable[[int], Task], clients: Sequence[int]) -> list[Any]:
         """Let these clients do their tasks side by side; what each returns."""
         workers = [self.start(i, task(i)) for i in clients]
-        return [worker.hear() for worker in workers]
+        return [worker.answer() for worker in workers]
 
     def close(self) -> None:
         if not hasattr(self, "plan"):
@@ -145,8 +137,8 @@ class Participants:
         self.plan.close()
 
 
-def full(crew: Participants, value: float) -> Vector:
-    return np.full(crew.size, float(value))
+def full(group: Participants, value: float) -> Vector:
+    return np.full(group.size, float(value))
 
 
 def value_of(x: Vector) -> float:
@@ -157,9 +149,9 @@ def value_of(x: Vector) -> float:
     return low
 
 
-def newest(wire: Transport, k: int) -> tuple[float, int]:
+def newest(transport: Transport, k: int) -> tuple[float, int]:
     """Client k's newest model (its one number) and version."""
-    seen = wire.read(k, lambda x, version: (value_of(x), version))
+    seen = transport.read(k, lambda x, version: (value_of(x), version))
     if seen is None:
         raise Failed(f"no model of client {k}")
     return seen

@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.transports.base import Plan, Transport
-from swiftfl.transports.conformance import participants as crews
-from swiftfl.transports.conformance import wait_free
+from swiftfl.transports.base import Observer, Transport, TransportEntry
+from swiftfl.transports.codec import MakeCodec
+from swiftfl.transports.conformance import participants, wait_free
 from swiftfl.transports.conformance.participants import (
     Failed,
-    Kind,
     Participants,
     Skipped,
     Task,
@@ -39,6 +38,7 @@ from swiftfl.transports.mpi import MpiJob, world
 from swiftfl.vector import Vector
 
 RANKS = 4
+AGAIN = "MPI cannot start a rank again (for a killed one see tests/live/test_mpi.py)"
 
 
 class Over(Exception):  # noqa: N818
@@ -48,13 +48,22 @@ class Over(Exception):  # noqa: N818
 class RankPlan:
     """What the supervisor does in a check, every rank does for its own end."""
 
-    def __init__(self, ranks: MpiJob, neighbours: Sequence[Sequence[int]], x0: Vector) -> None:
+    def __init__(
+        self, ranks: MpiJob, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec
+    ) -> None:
         self.ranks = ranks
         part = ranks.part(len(neighbours))
-        self.end: MessageTransport | None = None if part is None else part.connect(neighbours, x0)
+        self.end: MessageTransport | None = None if part is None else part.connect(neighbours, x0, codec)
+        self.models_in_memory = 0
 
     def connect(self, i: int) -> Transport:
         return Remote(self, i)  # type: ignore[return-value]
+
+    def observe(self) -> Observer:
+        raise Skipped("models of ranks are seen by asking for them (engines/live/mpi)")
+
+    def rejoin(self, i: int, from_round: int = 0) -> None:
+        raise Skipped(AGAIN)
 
     def mark_gone(self, i: int) -> None:
         if self.end is not None:
@@ -88,7 +97,7 @@ class Remote:
         """Nothing was opened."""
 
 
-class RankWorker:
+class RankTask:
     """A task of one rank, heard by all."""
 
     def __init__(self, plan: RankPlan, i: int, task: Task) -> None:
@@ -105,13 +114,13 @@ class RankWorker:
         except Exception as error:
             self.said.put({"error": f"{type(error).__name__}: {error}"})
 
-    def hear(self) -> Any:
+    def answer(self) -> Any:
         message: object = None
         if self.plan.ranks.rank == self.i:
             try:
-                message = self.said.get(timeout=crews.LIMIT)
+                message = self.said.get(timeout=participants.LIMIT)
             except queue.Empty:
-                message = {"error": f"blocked for {crews.LIMIT:g} s"}
+                message = {"error": f"blocked for {participants.LIMIT:g} s"}
         heard = self.plan.ranks.tell(message, self.i)
         if "error" in heard:
             raise Failed(f"client {self.i}: {heard['error']}")
@@ -124,77 +133,79 @@ class RankWorker:
         """Its thread ends with the transport."""
 
 
-class RankCrew(Participants):
-    """A crew whose clients are ranks."""
+class RankParticipants(Participants):
+    """Clients that are ranks."""
 
     def __init__(self, ranks: MpiJob) -> None:
-        super().__init__(Kind("mpi", self._create))
+        super().__init__(TransportEntry("mpi", self._make))
         self.ranks = ranks
 
-    def _create(self, neighbours: Sequence[Sequence[int]], size: int, dtype: Any, x0: Vector) -> Plan:
-        return RankPlan(self.ranks, neighbours, x0.astype(dtype))
+    def _make(
+        self, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec, in_rounds: bool
+    ) -> RankPlan:
+        return RankPlan(self.ranks, neighbours, x0, codec)
 
     def need_processes(self) -> None:
-        raise Skipped("MPI cannot start a rank again (for a killed one see tests/live/test_mpi.py)")
+        raise Skipped(AGAIN)
 
     def start(self, i: int, task: Task) -> Any:
         assert isinstance(self.plan, RankPlan)
-        return RankWorker(self.plan, i, task)
+        return RankTask(self.plan, i, task)
 
 
 # --- checks that ranks do in their own way --------------------------------------------------------
 
 
-def newest_wins(crew: Participants) -> str:
+def newest_wins(group: Participants) -> str:
     """x0 is there from the start, then always the last model that was published."""
-    crew.open(ring(2))
-    if crew.start(1, lambda wire, say: newest(wire, 0)).hear() != [0.0, 0]:
+    group.open(ring(2))
+    if group.start(1, lambda transport, report: newest(transport, 0)).answer() != [0.0, 0]:
         raise Failed("x0 is not there as version 0")
     for last in (7, 50, 100):
-        crew.start(0, _publish_until(crew, last)).hear()
-        crew.start(1, _wait_for(last)).hear()
+        group.start(0, _publish_until(group, last)).answer()
+        group.start(1, _wait_for(last)).answer()
     return "101 versions"
 
 
-def _publish_until(crew: Participants, last: int) -> Task:
-    def task(wire: Transport, say: crews.Say) -> int:
-        first = int(newest(wire, 0)[1]) + 1
+def _publish_until(group: Participants, last: int) -> Task:
+    def task(transport: Transport, report: participants.Report) -> int:
+        first = int(newest(transport, 0)[1]) + 1
         for version in range(first, last + 1):
-            wire.publish(full(crew, version), version)
+            transport.publish(full(group, version), version)
         return last
 
     return task
 
 
 def _wait_for(last: int) -> Task:
-    def task(wire: Transport, say: crews.Say) -> int:
-        until(lambda: newest(wire, 0) == (last, last), f"version {last}")
+    def task(transport: Transport, report: participants.Report) -> int:
+        until(lambda: newest(transport, 0) == (last, last), f"version {last}")
         return last
 
     return task
 
 
-def stopped_peers(crew: Participants) -> str:
-    """The first rank stops the others in mid-publish and uses its wires; then they go on."""
-    assert isinstance(crew, RankCrew)
-    crew.open([(1, 2), (0,), (0,)], 250_000)
-    pids = [crew.ranks.tell(os.getpid(), i) for i in range(RANKS)]
+def stopped_peers(group: Participants) -> str:
+    """The first rank stops the others in mid-publish and uses its transports; then they go on."""
+    assert isinstance(group, RankParticipants)
+    group.open([(1, 2), (0,), (0,)], 250_000)
+    pids = [group.ranks.tell(os.getpid(), i) for i in range(RANKS)]
     for i in (1, 2):
-        crew.start(i, wait_free.publish_for_ever(crew))
-    user = crew.start(0, _use_while_stopped(crew, pids[1:3]))
-    slowest, grown = user.hear()
+        group.start(i, wait_free.publish_for_ever(group))
+    user = group.start(0, _use_while_stopped(group, pids[1:3]))
+    slowest, grown = user.answer()
     if grown > 16.0:
         raise Failed(f"grew by {grown:.0f} MB while its neighbours were stopped")
     return f"300 publishes and reads, the slowest took {slowest * 1e3:.1f} ms; grew by {grown:.1f} MB"
 
 
-def _use_while_stopped(crew: Participants, pids: list[int]) -> Task:
-    def task(wire: Transport, say: crews.Say) -> tuple[float, float]:
-        until(lambda: min(newest(wire, k)[1] for k in (1, 2)) > 0, "the first models")
+def _use_while_stopped(group: Participants, pids: list[int]) -> Task:
+    def task(transport: Transport, report: participants.Report) -> tuple[float, float]:
+        until(lambda: min(newest(transport, k)[1] for k in (1, 2)) > 0, "the first models")
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
-            return _use(crew, wire)
+            return _use(group, transport)
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
@@ -202,13 +213,13 @@ def _use_while_stopped(crew: Participants, pids: list[int]) -> Task:
     return task
 
 
-def _use(crew: Participants, wire: Transport) -> tuple[float, float]:
+def _use(group: Participants, transport: Transport) -> tuple[float, float]:
     slowest = before = 0.0
     for version in range(1, 301):
-        x = full(crew, version)
+        x = full(group, version)
         began = time.perf_counter()
-        wire.publish(x, version)
-        if any(value != number for value, number in (newest(wire, 1), newest(wire, 2))):
+        transport.publish(x, version)
+        if any(value != number for value, number in (newest(transport, 1), newest(transport, 2))):
             raise Failed("a version came with another model")
         slowest = max(slowest, time.perf_counter() - began)
         if version == 30:
@@ -225,7 +236,7 @@ def main(names: Sequence[str]) -> None:
     ranks = world()
     for check in CHECKS:
         if check.__name__ in names:
-            report = examine(RankCrew(ranks), OWN.get(check.__name__, check))
+            report = examine(RankParticipants(ranks), OWN.get(check.__name__, check))
             if ranks.rank == 0:
                 print(json.dumps(asdict(report)), flush=True)
     ranks.tell(None)

@@ -48,7 +48,7 @@ class RemoteCells:
             step = 0.5 * (message.vector - self._x)
             self._x = self._x + step
         message.fill(step, version=message.version)
-        self._progress.send(message.data, k, ANSWER, lambda count: self._listen(k, message))
+        self._progress.send(message.filled, k, ANSWER, lambda count: self._listen(k, message))
 
     # --- for the client --------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class RemoteCells:
             self._asking = True
             own.fill(self.load())
             progress.receive(reply.data, k, ANSWER, answers.append)
-            progress.send(own.data, k, ASK, self._sent)
+            progress.send(own.filled, k, ASK, self._sent)
         progress.wait(lambda: bool(answers))
         if answers[0] == LOST or not reply.is_whole(answers[0]):
             raise Lost(k)

@@ -1,4 +1,4 @@
-"""One message: a header of eight 64-bit words and a vector, side by side, so that they travel together."""
+"""One message: a header of eight 64-bit words and an encoded vector, side by side in one buffer."""
 
 from __future__ import annotations
 
@@ -7,36 +7,49 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.transports.messages.wire import Bytes
+from swiftfl.transports.codec import IDENTITY, Bytes, Codec, decode, encode
 from swiftfl.vector import Vector
 
-_MAGIC = 0x53574946542D3031  # "SWIFT-01"
+_MAGIC = 0x53574946542D3032  # "SWIFT-02"
 _HEADER = 64
-_MAGIC_AT, _SIZE, _ITEM, _ORDER, _VERSION, _ROUND, _WEIGHT = range(7)
+_MAGIC_AT, _SIZE, _ITEM, _ORDER, _BYTES, _VERSION, _ROUND, _WEIGHT = range(8)
 _LITTLE = int(sys.byteorder == "little")
 
 
 class Message:
-    """A buffer that is made once and used again and again; `vector` is a view of its content."""
+    """A buffer that is made once and used again and again, for vectors of one size and type.
 
-    def __init__(self, size: int, dtype: npt.DTypeLike) -> None:
-        kind = np.dtype(dtype)
-        self.data: Bytes = np.zeros(_HEADER + size * kind.itemsize, dtype=np.uint8)
+    Its last use decides how much of it counts: `filled` is what is to be sent.
+    """
+
+    def __init__(self, size: int, dtype: npt.DTypeLike, codec: Codec = IDENTITY) -> None:
+        self._size, self._dtype, self._codec = size, np.dtype(dtype), codec
+        self.data: Bytes = np.zeros(_HEADER + codec.most_bytes(size, self._dtype), dtype=np.uint8)
         self.words = self.data[:_HEADER].view(np.int64)
         self.numbers = self.data[:_HEADER].view(np.float64)
-        self.vector: Vector = self.data[_HEADER:].view(kind)
-        self.view: Vector = self.vector[:]
-        self.view.flags.writeable = False
-        self._expected = np.array([_MAGIC, size, kind.itemsize, _LITTLE], dtype=np.int64)
-        self.words[:4] = self._expected
+        self._expected = np.array([_MAGIC, size, self._dtype.itemsize, _LITTLE], dtype=np.int64)
 
     def fill(self, x: Vector, version: int = 0, round: int = 0, weight: float = 1.0) -> None:
-        """The one copy of a publish."""
+        """Encode a vector into it: the one copy of a publish."""
+        if x.shape != (self._size,):
+            raise ValueError(f"a vector of shape {x.shape} does not fit in a message of {self._size} numbers")
+        code = encode(self._codec, x.astype(self._dtype, copy=False))
         self.words[:4] = self._expected
+        self.words[_BYTES] = code.size
         self.words[_VERSION] = version
         self.words[_ROUND] = round
         self.numbers[_WEIGHT] = weight
-        self.vector[:] = x
+        self.data[_HEADER : _HEADER + code.size] = code
+
+    @property
+    def filled(self) -> Bytes:
+        """What there is to send."""
+        return self.data[: _HEADER + int(self.words[_BYTES])]
+
+    @property
+    def vector(self) -> Vector:
+        """The vector in it, read-only and in place where the codec allows; ValueError if there is none."""
+        return decode(self._codec, self.filled[_HEADER:], self._size, self._dtype)
 
     @property
     def version(self) -> int:
@@ -51,5 +64,7 @@ class Message:
         return float(self.numbers[_WEIGHT])
 
     def is_whole(self, count: int) -> bool:
-        """Whether what arrived is a message of ours with a vector of this length and kind."""
-        return count == self.data.size and bool((self.words[:4] == self._expected).all())
+        """Whether what arrived is one of our messages, of the length that it says, for such vectors."""
+        if count < _HEADER or not bool((self.words[:4] == self._expected).all()):
+            return False
+        return count == _HEADER + int(self.words[_BYTES])

@@ -6,17 +6,18 @@ neighbour has taken it: a neighbour that is stopped holds one buffer of its send
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import numpy.typing as npt
-
+from swiftfl.transports.codec import IDENTITY, Codec
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.vector import Vector
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class NewestSender:
@@ -27,9 +28,14 @@ class NewestSender:
     """
 
     def __init__(
-        self, progress: ProgressThread, tag: int, size: int, dtype: npt.DTypeLike, to: Sequence[int]
+        self,
+        progress: ProgressThread,
+        tag: int,
+        like: Vector,
+        to: Sequence[int],
+        codec: Codec = IDENTITY,
     ) -> None:
-        self._progress, self._tag, self._size, self._dtype = progress, tag, size, dtype
+        self._progress, self._tag, self._like, self._codec = progress, tag, like, codec
         self._to = tuple(to)
         self._slots: list[Message] = []
         self._pins: list[int] = []
@@ -62,7 +68,7 @@ class NewestSender:
         for slot, pins in enumerate(self._pins):
             if not pins and slot != self._newest:
                 return slot
-        self._slots.append(Message(self._size, self._dtype))
+        self._slots.append(Message(self._like.size, self._like.dtype, self._codec))
         self._pins.append(0)
         return len(self._slots) - 1
 
@@ -79,7 +85,7 @@ class NewestSender:
                 self._under_way.add(k)
             self._pins[slot] += len(ready)
         for k in ready:
-            self._progress.send(self._slots[slot].data, k, self._tag, self._left(slot, k), quiet)
+            self._progress.send(self._slots[slot].filled, k, self._tag, self._left(slot, k), quiet)
 
     def _waits(self) -> bool:
         return any(sent < self._serial and k not in self._progress.gone for k, sent in self._sent.items())
@@ -107,11 +113,12 @@ class NewestReceiver:
         tag: int,
         source: int,
         first: Vector,
-        heard: Callable[[], None] | None = None,
+        codec: Codec = IDENTITY,
     ) -> None:
-        self._progress, self._tag, self._source, self._heard = progress, tag, source, heard
-        self._buffers = (Message(first.size, first.dtype), Message(first.size, first.dtype))
-        self._buffers[0].fill(first, 0)
+        self._progress, self._tag, self._source = progress, tag, source
+        self._buffers = [Message(first.size, first.dtype, codec) for _ in range(2)]
+        self._first: Vector | None = first.copy()  # until something has come
+        self._first.flags.writeable = False
         self._newest = 0
         self._reading = -1
         self._owed = True  # a receive is to be started
@@ -120,13 +127,22 @@ class NewestReceiver:
         self.count = 0
         progress.begin.append(self._begin)
 
-    def read(self, use: Callable[[Vector, int], T]) -> T:
-        """In place; never waits."""
+    def read(self, use: Callable[[Vector, int], T]) -> T | None:
+        """In place where the codec allows; never waits. None if what came cannot be decoded."""
         with self._lock:
-            at = self._reading = self._newest
+            first, at = self._first, self._newest
+            self._reading = at
         try:
             message = self._buffers[at]
-            return use(message.view, message.version)
+            if first is not None:
+                return use(first, 0)
+            try:
+                x = message.vector
+            except ValueError as error:
+                self.refused += 1
+                log.warning("a message of client %d cannot be decoded: %s", self._source, error)
+                return None
+            return use(x, message.version)
         finally:
             with self._lock:
                 self._reading = -1
@@ -152,9 +168,8 @@ class NewestReceiver:
             message, now = self._buffers[spare], self._buffers[self._newest].version
             if message.is_whole(count) and message.version >= now:
                 self._newest = spare
+                self._first = None
                 self.count += 1
             elif count != -1:
                 self.refused += 1
             self._owed = True
-        if self._heard is not None and count >= 0:
-            self._heard()

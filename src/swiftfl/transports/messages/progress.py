@@ -19,9 +19,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from swiftfl.transports.base import Stopped
+from swiftfl.transports.codec import Bytes
 from swiftfl.transports.messages.doorbell import CAME, LOOK, WAKE
 from swiftfl.transports.messages.fragments import Fragments
-from swiftfl.transports.messages.wire import CONTROL_TAGS, LOST, Bytes, Transfer, Wire
+from swiftfl.transports.messages.wire import CONTROL_TAGS, LOST, Transfer, Wire
 
 CALM = 0.05
 """Seconds between two looks of the thread where everybody can be rung."""

@@ -23,7 +23,7 @@ class MessageReduction:
     """Client i's part; `away(k)` tells that k will give nothing more."""
 
     def __init__(self, progress: ProgressThread, like: Vector, away: Callable[[int], bool]) -> None:
-        self._progress, self._away = progress, away
+        self._progress, self._like, self._away = progress, like, away
         self._rank, self._n = progress.wire.rank, progress.wire.size
         self._given: dict[int, Message] = {}
         self._own, self._mean = Message(like.size, like.dtype), Message(like.size, like.dtype)
@@ -53,7 +53,7 @@ class MessageReduction:
         self._own.fill(value, round=round, weight=weight)
         with self._progress.moving:
             self._progress.receive(self._mean.data, ROOT, MEAN, came.append)
-            self._progress.send(self._own.data, ROOT, GIVE, sent.append)
+            self._progress.send(self._own.filled, ROOT, GIVE, sent.append)
         self._progress.wait(lambda: bool(sent) and bool(came))
         if not self._mean.is_whole(came[0]) or self._mean.round != round:
             raise UserError(f"client {ROOT}, which adds up for all, was lost: the run cannot go on")
@@ -80,7 +80,7 @@ class MessageReduction:
             return
         round = min(message.round for message in self._given.values())
         members = [k for k in sorted(self._given) if self._given[k].round == round]
-        total = np.zeros_like(self._mean.vector)
+        total = np.zeros_like(self._like)
         for k in members:
             total += self._given[k].weight * self._given[k].vector
         weights = sum(self._given[k].weight for k in members)
@@ -95,7 +95,7 @@ class MessageReduction:
         self._listen(k, given)
         if k not in self._progress.gone:
             self._pins += 1
-            self._progress.send(self._mean.data, k, MEAN, self._taken)
+            self._progress.send(self._mean.filled, k, MEAN, self._taken)
 
     def _taken(self, count: int) -> None:
         self._pins -= 1

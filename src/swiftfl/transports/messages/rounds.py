@@ -10,10 +10,12 @@ models, and those that travel in pieces, are better taken early, by the thread.)
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from swiftfl.transports.base import Finished, Lost
+from swiftfl.transports.codec import Codec
 from swiftfl.transports.messages.doorbell import CAME
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.progress import ProgressThread
@@ -21,19 +23,20 @@ from swiftfl.transports.messages.wire import LOST, OFFER
 from swiftfl.vector import Vector
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class Edge:
     """What arrives from one neighbour, in order; receiving starts with the first round."""
 
-    def __init__(self, progress: ProgressThread, source: int, like: Vector) -> None:
+    def __init__(self, progress: ProgressThread, source: int, like: Vector, codec: Codec) -> None:
         self.progress, self.source = progress, source
         self.unheard = False  # our last offer was sent without ringing, and has not been taken
         self.ready: list[Message] = []
         self.refused = 0
         with progress.moving:
-            for message in (Message(like.size, like.dtype), Message(like.size, like.dtype)):
-                self._receive(message)
+            for _ in range(2):
+                self._receive(Message(like.size, like.dtype, codec))
 
     def _receive(self, message: Message) -> None:
         if self.source not in self.progress.gone:
@@ -55,6 +58,15 @@ class Edge:
         while self.ready and self.ready[0].round < round:
             self.give_back()
 
+    def decoded(self) -> Vector:
+        """The model that came first; one that cannot be decoded counts as none."""
+        try:
+            return self.ready[0].vector
+        except ValueError as error:
+            self.refused += 1
+            log.warning("an offer of client %d cannot be decoded: %s", self.source, error)
+            raise Lost(self.source) from None
+
     def give_back(self) -> None:
         """The oldest has been used: its buffer takes another."""
         with self.progress.moving:
@@ -64,8 +76,14 @@ class Edge:
 class MessageRounds:
     """Client i's part. `finished(k)` tells the last round that k offered to us, once k has finished."""
 
-    def __init__(self, progress: ProgressThread, like: Vector, finished: Callable[[int], int | None]) -> None:
-        self._progress, self._like, self._finished = progress, like, finished
+    def __init__(
+        self,
+        progress: ProgressThread,
+        like: Vector,
+        codec: Codec,
+        finished: Callable[[int], int | None],
+    ) -> None:
+        self._progress, self._like, self._codec, self._finished = progress, like, codec, finished
         self._offers: list[Message] = []
         self._pins = [0, 0]
         self._turn = 0
@@ -74,7 +92,7 @@ class MessageRounds:
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
         if len(self._offers) < 2:
-            self._offers.append(Message(x.size, x.dtype))
+            self._offers.append(Message(self._like.size, self._like.dtype, self._codec))
         slot, self._turn = self._turn, 1 - self._turn
         self._progress.wait(lambda: self._pins[slot] == 0)
         message = self._offers[slot]
@@ -87,7 +105,7 @@ class MessageRounds:
                     edge = self._edge(k)
                     edge.unheard = not edge.ready and not self._progress.better_early(k)
                     done = self._left(slot, edge)
-                    self._progress.send(message.data, k, OFFER, done, quiet=edge.unheard)
+                    self._progress.send(message.filled, k, OFFER, done, quiet=edge.unheard)
 
     def _left(self, slot: int, edge: Edge) -> Callable[[int], None]:
         def left(count: int) -> None:
@@ -99,7 +117,7 @@ class MessageRounds:
     def _edge(self, neighbour: int) -> Edge:
         edge = self._edges.get(neighbour)
         if edge is None:
-            edge = self._edges[neighbour] = Edge(self._progress, neighbour, self._like)
+            edge = self._edges[neighbour] = Edge(self._progress, neighbour, self._like, self._codec)
         return edge
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
@@ -107,7 +125,7 @@ class MessageRounds:
         self._progress.wait(lambda: self._settled(edge, round))
         if edge.ready and edge.ready[0].round == round:
             try:
-                return use(edge.ready[0].view)
+                return use(edge.decoded())
             finally:
                 edge.give_back()
         raise Finished(neighbour) if self._finished(neighbour) is not None else Lost(neighbour)

@@ -9,12 +9,13 @@ from typing import TypeVar
 import numpy as np
 
 from swiftfl.errors import UserError
+from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.messages.cells import RemoteCells
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.reduction import ROOT, MessageReduction
 from swiftfl.transports.messages.rounds import MessageRounds
-from swiftfl.transports.messages.wire import MODEL, NOTE, Wire
+from swiftfl.transports.messages.wire import MODEL, NOTE, SHOWN, Wire
 from swiftfl.vector import Statistics, Vector
 
 T = TypeVar("T")
@@ -27,22 +28,25 @@ class MessageTransport:
     finished, with which version, and the last round that it offered to each neighbour.
     """
 
-    def __init__(self, wire: Wire, neighbours: Sequence[Sequence[int]], x0: Vector) -> None:
+    def __init__(
+        self, wire: Wire, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec = Identity
+    ) -> None:
         self.i, self.n, self.neighbours = wire.rank, wire.size, tuple(neighbours[wire.rank])
         self._all = [tuple(those) for those in neighbours]
         self.size, self.dtype, self._x0 = x0.size, x0.dtype, x0
+        self.codec = codec()
         self.progress = ProgressThread(wire)
         self.version = 0
         self._own: tuple[Vector, int] = (x0, 0)
-        self._models_out = NewestSender(self.progress, MODEL, x0.size, x0.dtype, self.neighbours)
-        self._models = {k: NewestReceiver(self.progress, MODEL, k, x0) for k in self.neighbours}
+        self._models_out = NewestSender(self.progress, MODEL, x0, self.neighbours, self.codec)
+        self._models = {k: NewestReceiver(self.progress, MODEL, k, x0, self.codec) for k in self.neighbours}
+        self._shown_out = NewestSender(self.progress, SHOWN, x0, [k for k in (ROOT,) if k != self.i])
+        self.shown: Vector | None = None  # the root's own
         near = {*self.neighbours, ROOT} - {self.i}
-        far = set(range(self.n)) - {self.i} if self.i == ROOT else near
-        width = 1 + max((len(those) for those in neighbours), default=0)
-        self._note = np.zeros(width)
-        self._notes_out = NewestSender(self.progress, NOTE, width, np.float64, sorted(near))
-        hears = far if self.i == ROOT else set(self.neighbours)
-        self._notes = {k: NewestReceiver(self.progress, NOTE, k, np.zeros(width)) for k in sorted(hears)}
+        self._note = np.zeros(1 + max((len(those) for those in neighbours), default=0))
+        self._notes_out = NewestSender(self.progress, NOTE, self._note, sorted(near))
+        hears = set(range(self.n)) - {self.i} if self.i == ROOT else set(self.neighbours)
+        self._notes = {k: NewestReceiver(self.progress, NOTE, k, self._note) for k in sorted(hears)}
         self.progress.start()
 
     # --- wait-free ---
@@ -56,6 +60,12 @@ class MessageTransport:
         self.version = version
         self._own = (x, version)
         self._models_out.put(x, version)
+
+    def show(self, x: Vector, version: int) -> None:
+        """To the root, which evaluates: it takes one model from each client whenever it asks for them."""
+        if self.i == ROOT:
+            self.shown = x
+        self._shown_out.put(x, version, quiet=True)
 
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
         if neighbour == self.i:
@@ -85,7 +95,7 @@ class MessageTransport:
 
     @property
     def models_in_memory(self) -> int:
-        return self._models_out.slots + 2 * len(self._models)
+        return self._models_out.slots + self._shown_out.slots + 2 * len(self._models)
 
     # --- the supervisor's part, in every process ---
 
@@ -101,22 +111,24 @@ class MessageTransport:
 
     def _finished(self, k: int) -> int | None:
         """The last round that k offered to this client, if it has finished and its last model is here."""
-        receiver = self._notes.get(k)
-        if receiver is None:
+        note = self._note_of(k)
+        if note is None or not note[0][0] or self._models[k].version < note[1]:
             return None
-        done, version = receiver.read(lambda note, version: (note.tolist(), version))
-        if not done[0] or self._models[k].version < version:
-            return None
-        return int(done[1 + self._all[k].index(self.i)])
+        return int(note[0][1 + self._all[k].index(self.i)])
 
     def _away(self, k: int) -> bool:
         if k in self.progress.gone:
             return True
-        return k != self.i and bool(self._notes[k].read(lambda note, version: note[0]))
+        note = self._note_of(k)
+        return note is not None and bool(note[0][0])
+
+    def _note_of(self, k: int) -> tuple[list[float], int] | None:
+        receiver = self._notes.get(k)
+        return None if receiver is None else receiver.read(lambda note, version: (note.tolist(), version))
 
     @cached_property
     def rounds(self) -> MessageRounds:
-        return MessageRounds(self.progress, self._x0, self._finished)
+        return MessageRounds(self.progress, self._x0, self.codec, self._finished)
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
         self.rounds.offer(x, round, to)
@@ -134,6 +146,9 @@ class MessageTransport:
     @cached_property
     def cells(self) -> RemoteCells:
         return RemoteCells(self.progress, self._x0, self.neighbours)
+
+    def set_cell(self, x: Vector) -> None:
+        self.cells.set(x)
 
     def load(self) -> Vector:
         return self.cells.load()
@@ -153,4 +168,4 @@ class MessageTransport:
         return self.progress.flush(seconds)
 
     def close(self) -> None:
-        self.clean = self.progress.close()
+        self.progress.close()

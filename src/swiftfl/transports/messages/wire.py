@@ -6,21 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from swiftfl.transports.codec import Bytes
 from swiftfl.transports.messages.doorbell import Doorbell
-
-Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 LOST = -1
 """Instead of a count of bytes: the other end is gone."""
 GARBLED = -2
 """Instead of a count of bytes: what came did not fit."""
 
-MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL = range(1, 11)
+MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL, SHOWN = range(1, 12)
 """Tags: which channel a message belongs to."""
 CONTROL_TAGS = frozenset((STATUS, ORDER))
 """Channels whose messages need not be there as soon as the doorbell rings."""

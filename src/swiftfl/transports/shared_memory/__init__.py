@@ -1,5 +1,5 @@
 """Clients on one machine: models in shared memory, one copy to publish, none to read."""
 
-from swiftfl.transports.shared_memory.transport import Observer, SharedMemory, SharedMemoryTransport
+from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport, SharedObserver
 
-__all__ = ["Observer", "SharedMemory", "SharedMemoryTransport"]
+__all__ = ["SharedMemory", "SharedMemoryTransport", "SharedObserver"]

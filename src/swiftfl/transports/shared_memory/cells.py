@@ -26,21 +26,21 @@ Locks: TypeAlias = Callable[[int], ByteLock]
 class SharedCells:
     """The cells of client i and its neighbours."""
 
-    def __init__(self, i: int, board: Words, x0: Vector, cells: Pairs, lock: Locks) -> None:
+    def __init__(self, i: int, words: Words, x0: Vector, cells: Pairs, lock: Locks) -> None:
         self.i = i
-        self.board = board
+        self.words = words
         self.x0 = x0
         self.cells = cells
         self.lock = lock
 
     def copy(self, k: int) -> Vector:
         """Client k's cell; takes no lock. Whenever it has to try again, somebody else got on."""
-        board, word = self.board, self.board.layout.word(k, at.CELL)
+        words, word = self.words, self.words.layout.word(k, at.CELL)
         while True:
-            count = board.words[word]
+            count = words.values[word]
             out: Vector = self._valid(k).copy()
-            board.fence()
-            if board.words[word] == count:
+            words.fence()
+            if words.values[word] == count:
                 return out
 
     def average(self, k: int) -> Vector:
@@ -62,14 +62,14 @@ class SharedCells:
             self._write(self.i, x)
 
     def _valid(self, k: int) -> Vector:
-        count = self.board.get(k, at.CELL)
+        count = self.words.get(k, at.CELL)
         return self.cells(k)[count & 1] if count else self.x0
 
     def _write(self, k: int, x: Vector) -> None:
-        count = self.board.get(k, at.CELL)
+        count = self.words.get(k, at.CELL)
         self.cells(k)[(count + 1) & 1][:] = x
-        self.board.fence()
-        self.board.put(k, at.CELL, count + 1)
+        self.words.fence()
+        self.words.put(k, at.CELL, count + 1)
 
     @contextmanager
     def _locked(self, partner: int | None, *cells: int) -> Iterator[None]:
@@ -84,18 +84,18 @@ class SharedCells:
                 self._release(k)
 
     def _acquire(self, k: int, partner: int | None) -> None:
-        word = self.board.layout.word(k, at.UNLOCKS)
+        word = self.words.layout.word(k, at.UNLOCKS)
         while True:
-            seen = self.board.words[word]
-            if partner is not None and self.board.get(partner, at.GONE):
+            seen = self.words.values[word]
+            if partner is not None and self.words.get(partner, at.GONE):
                 raise Lost(partner)
             if self.lock(k).exclusive():
                 return
-            self.board.wait(word, seen, LOCK_PATIENCE)
+            self.words.wait(word, seen, LOCK_PATIENCE)
 
     def _release(self, k: int) -> None:
         """Count before unlocking: whoever then finds the lock still taken is asleep when it is woken."""
-        word = self.board.layout.word(k, at.UNLOCKS)
-        self.board.words[word] += 1
+        word = self.words.layout.word(k, at.UNLOCKS)
+        self.words.values[word] += 1
         self.lock(k).release()
-        self.board.wake(word)
+        self.words.wake(word)

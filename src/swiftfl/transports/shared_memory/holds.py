@@ -42,27 +42,27 @@ class HeldByWords:
     The publisher itself has none (None): it does not write while it reads.
     """
 
-    def __init__(self, board: Words, count: int, mine: int | None, readers: Sequence[int]) -> None:
-        self._words, self._fence = board.words, board.fence
+    def __init__(self, words: Words, count: int, mine: int | None, readers: Sequence[int]) -> None:
+        self._values, self._fence = words.values, words.fence
         self._count, self._readers = count, tuple(readers)
         self._mine = mine
         if mine is not None:
-            self._words[mine] = 0  # what an earlier life was reading
+            self._values[mine] = 0  # what an earlier incarnation was reading
 
     def take(self, place: int) -> bool:
         if self._mine is not None:
-            self._words[self._mine] = place + 1
+            self._values[self._mine] = place + 1
             self._fence()
         return True
 
     def let_go(self, place: int) -> None:
         if self._mine is not None:
-            self._words[self._mine] = 0
+            self._values[self._mine] = 0
 
     def free(self, newest: int) -> int | None:
         self._fence()
-        words = self._words
-        held = [words[reader] - 1 for reader in self._readers]
+        values = self._values
+        held = [values[reader] - 1 for reader in self._readers]
         for place in range(1, self._count):
             if place != newest and place not in held:
                 return place

@@ -19,16 +19,16 @@ OBSERVERS = 1
 
 # One client's words. Each has one writer at a time: the client itself, the supervisor, or (CELL and
 # UNLOCKS) whoever holds the cell's lock.
-NEWEST, STEPS, HEARTBEAT, FINISHED, GONE, FROM_ROUND, INCARNATION, PID = range(8)
-OFFERED, OFFER_TAGS = 8, 9  # two tags: the rounds of the two offers that are kept, plus one
-REDUCED, GIVEN_TAGS, WEIGHTS = 12, 13, 15  # two tags and two weights
-CELL, UNLOCKS = 18, 19
-OBSERVED = 20  # which of this client's places the observer reads, plus one
-NEIGHBOURS = 24  # two words per neighbour, which only the client itself writes:
+NEWEST, FINISHED, GONE, FROM_ROUND = range(4)
+OFFERED, OFFER_TAGS = 4, 5  # two tags: the rounds of the two offers that are kept, plus one
+REDUCED, GIVEN_TAGS, WEIGHTS = 7, 8, 10  # two tags and two weights
+CELL, UNLOCKS = 12, 13
+OBSERVED = 14  # which of this client's places the observer reads, plus one
+NEIGHBOURS = 16  # two words per neighbour, which only the client itself writes:
 TAKEN, HOLDS = 0, 1  # the last round that was taken from it, and which of its places is being read, plus one
 
 # Words of everybody.
-STOP, BELL, SHARED_WORDS = 0, 1, 16
+STOP, EVENTS, SHARED_WORDS = 0, 1, 16
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ class MemoryLayout:
         return range(self._first_words[i], self._first_words[i + 1])
 
     @cached_property
-    def board_bytes(self) -> int:
+    def words_bytes(self) -> int:
         return -(-self._first_words[-1] * WORD // PAGE) * PAGE
 
     # --- vectors: x0, then per client slots, offers, gifts to a reduction and cells; then the sum ---
 
     @property
     def x0(self) -> int:
-        return self.board_bytes
+        return self.words_bytes
 
     @cached_property
     def _first_vectors(self) -> list[int]:

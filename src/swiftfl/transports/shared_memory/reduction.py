@@ -20,20 +20,20 @@ from swiftfl.vector import Vector
 class SharedReduction:
     """Client i's part in the reductions."""
 
-    def __init__(self, i: int, board: Words, given: Callable[[int], list[Vector]], total: Vector) -> None:
+    def __init__(self, i: int, words: Words, given: Callable[[int], list[Vector]], total: Vector) -> None:
         self.i = i
-        self.board = board
+        self.words = words
         self.given = given
         self.total = total
 
     def mean(self, value: Vector, weight: float, round: int) -> Vector:
         self._give(value, weight, round)
-        self._wait(range(self.board.layout.n), lambda k: self._place(k, round) is not None, round)
+        self._wait(range(self.words.layout.n), lambda k: self._place(k, round) is not None, round)
         members = self._members(round)
         weights = sum(self._weight(k, place) for k, place in members.items())
         slices = self._slices(members)
         self.total[slices[self.i]] = self._sum(members, weights, slices[self.i])
-        self.board.set(self.board.layout.word(self.i, at.REDUCED), round + 1)
+        self.words.set(self.words.layout.word(self.i, at.REDUCED), round + 1)
         self._wait(members, lambda k: self._has_reduced(k, round), round)
         out: Vector = self.total.copy()
         for k in members:
@@ -42,23 +42,23 @@ class SharedReduction:
         return out
 
     def _give(self, value: Vector, weight: float, round: int) -> None:
-        board, tags = self.board, self.board.layout.word(self.i, at.GIVEN_TAGS)
-        older = int(board.words[tags + 1] < board.words[tags])
+        words, tags = self.words, self.words.layout.word(self.i, at.GIVEN_TAGS)
+        older = int(words.values[tags + 1] < words.values[tags])
         self.given(self.i)[older][:] = value
-        board.numbers[board.layout.word(self.i, at.WEIGHTS) + older] = weight
-        board.set(tags + older, round + 1)
+        words.numbers[words.layout.word(self.i, at.WEIGHTS) + older] = weight
+        words.set(tags + older, round + 1)
 
     def _place(self, k: int, round: int) -> int | None:
         """Where client k's value of this round is, if it has been given."""
-        tags = self.board.layout.word(k, at.GIVEN_TAGS)
-        return next((place for place in (0, 1) if self.board.words[tags + place] == round + 1), None)
+        tags = self.words.layout.word(k, at.GIVEN_TAGS)
+        return next((place for place in (0, 1) if self.words.values[tags + place] == round + 1), None)
 
     def _members(self, round: int) -> dict[int, int]:
-        places = {k: self._place(k, round) for k in range(self.board.layout.n)}
+        places = {k: self._place(k, round) for k in range(self.words.layout.n)}
         return {k: place for k, place in places.items() if place is not None}
 
     def _has_reduced(self, k: int, round: int) -> bool:
-        return self.board.get(k, at.REDUCED) > round
+        return self.words.get(k, at.REDUCED) > round
 
     def _slices(self, members: Iterable[int]) -> dict[int, slice]:
         """Who sums which part."""
@@ -67,7 +67,7 @@ class SharedReduction:
         return {k: slice(j * size // count, (j + 1) * size // count) for j, k in enumerate(order)}
 
     def _weight(self, k: int, place: int) -> float:
-        return self.board.numbers[self.board.layout.word(k, at.WEIGHTS) + place]
+        return self.words.numbers[self.words.layout.word(k, at.WEIGHTS) + place]
 
     def _sum(self, members: dict[int, int], weights: float, part: slice) -> Vector:
         """The mean of one slice, summed in the clients' order."""
@@ -81,15 +81,15 @@ class SharedReduction:
 
         Everybody sleeps on one word; whoever comes last, and so need not sleep, changes it.
         """
-        board, open_, slept = self.board, list(clients), False
+        words, open_, slept = self.words, list(clients), False
         while True:
-            seen = board.words[at.BELL]
-            board.fence()
-            while open_ and (done(open_[-1]) or not board.takes_part(open_[-1], round)):
+            seen = words.values[at.EVENTS]
+            words.fence()
+            while open_ and (done(open_[-1]) or not words.takes_part(open_[-1], round)):
                 open_.pop()
             if not open_:
                 break
-            board.wait(at.BELL, seen)
+            words.wait(at.EVENTS, seen)
             slept = True
         if not slept:
-            board.set(at.BELL, board.words[at.BELL] + 1)
+            words.set(at.EVENTS, words.values[at.EVENTS] + 1)

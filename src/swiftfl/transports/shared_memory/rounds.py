@@ -23,53 +23,53 @@ T = TypeVar("T")
 class SharedRounds:
     """Client i's offers, and those of its neighbours."""
 
-    def __init__(self, i: int, board: Words, offers: Callable[[int], list[Vector]]) -> None:
+    def __init__(self, i: int, words: Words, offers: Callable[[int], list[Vector]]) -> None:
         self.i = i
-        self.board = board
+        self.words = words
         self.offers = offers
         self.readers: list[tuple[int, tuple[int, ...]]] = [(0, ()), (0, ())]
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
-        board, tags = self.board, self.board.layout.word(self.i, at.OFFER_TAGS)
-        older = int(board.words[tags + 1] < board.words[tags])
+        words, tags = self.words, self.words.layout.word(self.i, at.OFFER_TAGS)
+        older = int(words.values[tags + 1] < words.values[tags])
         for k in self.readers[older][1]:
             self._wait_until_taken(k, self.readers[older][0])
-        board.words[tags + older] = 0
+        words.values[tags + older] = 0
         self.offers(self.i)[older][:] = x
         self.readers[older] = (round, tuple(to))
-        board.fence()
-        board.words[tags + older] = round + 1
-        board.set(board.layout.word(self.i, at.OFFERED), round + 1)
+        words.fence()
+        words.values[tags + older] = round + 1
+        words.set(words.layout.word(self.i, at.OFFERED), round + 1)
 
     def _wait_until_taken(self, k: int, round: int) -> None:
-        word = self.board.layout.taken(k, self.i)
+        word = self.words.layout.taken(k, self.i)
         while True:
-            seen = self.board.words[word]
-            if seen > round or not self.board.takes_part(k, round):
+            seen = self.words.values[word]
+            if seen > round or not self.words.takes_part(k, round):
                 return
-            self.board.wait(word, seen)
+            self.words.wait(word, seen)
 
     def collect(self, k: int, round: int, use: Callable[[Vector], T]) -> T:
         """The neighbour's model of the round, used in place."""
-        board = self.board
-        words, word = board.words, board.layout.word(k, at.OFFERED)
-        tags = board.layout.word(k, at.OFFER_TAGS)
+        words = self.words
+        values, word = words.values, words.layout.word(k, at.OFFERED)
+        tags = words.layout.word(k, at.OFFER_TAGS)
         while True:
-            seen, there = words[word], board.takes_part(k, round)
-            board.fence()
+            seen, there = values[word], words.takes_part(k, round)
+            words.fence()
             for place in (0, 1):
-                if words[tags + place] == round + 1:
+                if values[tags + place] == round + 1:
                     return self._take(k, round, place, use)
-            if not there and board.get(k, at.FINISHED):
+            if not there and words.get(k, at.FINISHED):
                 raise Finished(k)
             if not there or seen > round + 1:  # it has gone, or passed this round without me
                 raise Lost(k)
-            board.wait(word, seen)
+            words.wait(word, seen)
 
     def _take(self, k: int, round: int, place: int, use: Callable[[Vector], T]) -> T:
-        board = self.board
+        words = self.words
         result = use(self.offers(k)[place])
-        if board.words[board.layout.word(k, at.OFFER_TAGS) + place] != round + 1:
+        if words.values[words.layout.word(k, at.OFFER_TAGS) + place] != round + 1:
             raise Lost(k)  # it was not for me, or its owner died and was started again
-        board.set(board.layout.taken(self.i, k), round + 1)
+        words.set(words.layout.taken(self.i, k), round + 1)
         return result

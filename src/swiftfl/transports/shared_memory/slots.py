@@ -29,17 +29,17 @@ TRIES = 64
 class Slots:
     """One publisher's slots, seen by one process; `places[0]` is x0."""
 
-    def __init__(self, owner: int, places: list[Vector], holds: Holds, board: Words) -> None:
+    def __init__(self, owner: int, places: list[Vector], holds: Holds, words: Words) -> None:
         self.places = places
         self.count = len(places)
         self.holds = holds
-        self.words = board.words
-        self.word = board.layout.word(owner, at.NEWEST)
+        self.values = words.values
+        self.word = words.layout.word(owner, at.NEWEST)
         self.refused = 0
 
     def write(self, x: Vector, version: int) -> bool:
         """Make x the newest; False (and nothing has changed) if every slot is taken."""
-        place = self.holds.free(self.words[self.word] % self.count)
+        place = self.holds.free(self.values[self.word] % self.count)
         if place is None:
             self.refused += 1
             return False
@@ -47,19 +47,19 @@ class Slots:
             np.copyto(self.places[place], x)
         finally:
             self.holds.written(place)
-        self.words[self.word] = version * self.count + place
+        self.values[self.word] = version * self.count + place
         return True
 
     def read(self, use: Callable[[Vector, int], T]) -> T | None:
         """Use the newest model in place; None if the publisher was quicker, `TRIES` times in a row."""
-        words, at, holds = self.words, self.word, self.holds
+        values, at, holds = self.values, self.word, self.holds
         for _ in range(TRIES):
-            word = words[at]
+            word = values[at]
             version, place = divmod(word, self.count)
             if not holds.take(place):
                 continue
             try:
-                if words[at] == word:
+                if values[at] == word:
                     return use(self.places[place], version)
             finally:
                 holds.let_go(place)

@@ -5,27 +5,28 @@ was forked (or spawned: a plan can be pickled while its maker lives). There is n
 and no named object: whatever happens to a process, the kernel frees its locks, and the memory goes
 with the last process that uses it.
 
-    plan = SharedMemory.create(neighbours, x0.size, x0.dtype, x0)   # in the parent
-    wire = plan.connect(i)                           # in client i's process
+    plan = SharedMemory.create(neighbours, x0)                # in the parent
+    transport = plan.connect(i)                               # in client i's process
     plan.mark_gone(i); plan.rejoin(i, round); plan.stop()     # the parent, as supervisor
-    plan.observe().read(i, use)                      # the parent, to evaluate
+    plan.observe().read(i, use)                               # the parent, to evaluate
 
 One connection serves one thread.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from swiftfl.errors import UserError
+from swiftfl.transports.base import transport
+from swiftfl.transports.codec import Identity, MakeCodec, is_exact, transmitted
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.cells import SharedCells
 from swiftfl.transports.shared_memory.file import ByteLock, SharedFile, create_file
@@ -39,6 +40,7 @@ from swiftfl.vector import Statistics, Vector
 
 T = TypeVar("T")
 _NOBODY: frozenset[int] = frozenset()
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -51,101 +53,116 @@ class SharedMemory:
     fd: int
     identity: tuple[int, int]
     prefault: bool
+    codec: MakeCodec = Identity
+    shown: SharedMemory | None = None
+    """Where a codec changes what neighbours get: a second memory, with the models as observers see them."""
+    _opened: tuple[int, SharedView] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def create(
         cls,
         neighbours: Sequence[Sequence[int]],
-        size: int,
-        dtype: npt.DTypeLike,
         x0: Vector,
-        prefault: bool = True,
+        codec: MakeCodec = Identity,
+        in_rounds: bool = False,
     ) -> SharedMemory:
         """Memory for these clients; `neighbours[i]` are all that client i may ever have.
 
-        `prefault` fills the slots of `publish` with memory now; synchronous runs, which seldom
-        publish, can do without.
+        The slots of `publish` are filled with memory now, except where clients meet in rounds and so
+        seldom publish.
         """
-        kind = np.dtype(dtype)
-        if kind not in (np.float32, np.float64) or x0.shape != (size,):
-            raise UserError(f"a model of {size} {kind} cannot start from an array of shape {x0.shape}")
-        layout = MemoryLayout(tuple(tuple(those) for those in neighbours), size, kind.itemsize)
+        if x0.dtype not in (np.float32, np.float64) or x0.ndim != 1:
+            raise UserError(f"a model is a vector of float32 or float64, not {x0.ndim}-d {x0.dtype}")
+        layout = MemoryLayout(tuple(tuple(those) for those in neighbours), x0.size, x0.dtype.itemsize)
         slots = [(layout.slots_at(i), layout.slots(i) * layout.stride) for i in range(layout.n)]
-        parts = [(0, layout.board_bytes + layout.stride), *(slots if prefault else [])]
+        parts = [(0, layout.words_bytes + layout.stride), *([] if in_rounds else slots)]
         fd = create_file(layout.total_bytes, parts)
-        os.pwrite(fd, np.ascontiguousarray(x0, kind).data, layout.x0)
+        os.pwrite(fd, np.ascontiguousarray(x0).data, layout.x0)
         found = os.fstat(fd)
-        return cls(layout, kind.str, os.getpid(), fd, (found.st_dev, found.st_ino), prefault)
+        shown = None if is_exact(codec()) else cls.create([()] * layout.n, x0, Identity, in_rounds)
+        log.debug("%d clients share %.1f MB", layout.n, layout.total_bytes / 1e6)
+        identity = (found.st_dev, found.st_ino)
+        return cls(layout, x0.dtype.str, os.getpid(), fd, identity, not in_rounds, codec, shown)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return SharedMemory, (self.layout, self.dtype, self.creator, self.fd, self.identity, self.prefault)
+        fields = (self.layout, self.dtype, self.creator, self.fd, self.identity, self.prefault)
+        return SharedMemory, (*fields, self.codec, self.shown)
 
     def connect(self, i: int) -> SharedMemoryTransport:
         """Client i's end, in the process that calls; again, after the client has died and restarts."""
         return SharedMemoryTransport(self, i)
 
-    def observe(self) -> Observer:
+    def observe(self) -> SharedObserver:
         """An end that can read everybody's newest model; the slots are counted for one of these."""
-        return Observer(self)
+        return SharedObserver(self.shown or self)
 
     # --- for the supervisor ----------------------------------------------------------------------
 
-    @cached_property
-    def _own(self) -> Observer:
-        return Observer(self)
-
     @property
-    def board(self) -> Words:
-        """Everybody's words: `board.get(i, layout.STEPS)` and the like."""
-        return self._own.board
+    def words(self) -> Words:
+        """Everybody's words, opened in this very process: a forked one must not use its parent's."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = (os.getpid(), SharedView(self, None))
+        return self._opened[1].words
 
     def mark_gone(self, i: int) -> None:
         """Client i has ended without finishing; call it after the process is dead. Wakes who waits."""
-        self.board.put(i, at.GONE, 1)
-        self.board.wake_waiters_for(i)
+        self.words.put(i, at.GONE, 1)
+        self.words.wake_waiters_for(i)
 
     def rejoin(self, i: int, from_round: int = 0) -> None:
         """Client i is started again; it takes part in rounds from this one (that nobody has reached)."""
-        self.board.put(i, at.FROM_ROUND, from_round)
-        self.board.put(i, at.FINISHED, 0)
-        self.board.fence()
-        self.board.put(i, at.GONE, 0)
+        self.words.put(i, at.FROM_ROUND, from_round)
+        self.words.put(i, at.FINISHED, 0)
+        self.words.fence()
+        self.words.put(i, at.GONE, 0)
 
     def stop(self) -> None:
         """Every call that has to wait raises Stopped from now on."""
-        self.board.stop()
+        self.words.stop()
+
+    @property
+    def models_in_memory(self) -> int:
+        """The slots of all clients."""
+        own = sum(self.layout.slots(i) for i in range(self.layout.n))
+        return own + (0 if self.shown is None else self.shown.models_in_memory)
 
     def close(self) -> None:
         """The parent needs it no more. Clients that are connected keep it until they end."""
-        own = self.__dict__.pop("_own", None)
-        if own is not None:
-            own.close()
+        if self._opened is not None and self._opened[0] == os.getpid():
+            self._opened[1].close()
+        self._opened = None
         if self.fd >= 0 and os.getpid() == self.creator:
             os.close(self.fd)
             self.fd = -1
+        if self.shown is not None:
+            self.shown.close()
 
 
-class Observer:
-    """One process's view of the shared memory: everybody's words, newest models and cells."""
+transport("shared_memory")(SharedMemory.create)
 
-    def __init__(self, plan: SharedMemory) -> None:
-        self.layout = plan.layout
-        self.dtype = plan.dtype
+
+class SharedView:
+    """The shared memory as one process has opened it, to read as client `reader` (None: as the observer)."""
+
+    def __init__(self, plan: SharedMemory, reader: int | None) -> None:
+        self.layout, self.dtype, self.reader = plan.layout, plan.dtype, reader
         self.file = SharedFile(plan.creator, plan.fd, plan.identity)
-        self.board = Words(self.layout, self.file.map(0, self.layout.board_bytes, writable=True))
-        self.x0 = self._vectors(self.layout.x0, 1, populate=True)[0]
+        self.words = Words(self.layout, self.file.map(0, self.layout.words_bytes, writable=True))
+        self.x0 = self.vectors(self.layout.x0, 1, populate=True)[0]
         self.slots: dict[int, Slots] = {}
 
-    def _vectors(self, at: int, count: int, writable: bool = False, populate: bool = False) -> list[Vector]:
+    def vectors(self, at: int, count: int, writable: bool = False, populate: bool = False) -> list[Vector]:
         layout = self.layout
         return self.file.vectors(at, count, layout.stride, layout.size, self.dtype, writable, populate)
 
-    def _slots_of(self, k: int, populate: bool = False, writable: bool = False) -> Slots:
+    def slots_of(self, k: int, populate: bool = False) -> Slots:
+        """Where client k publishes; written by k alone."""
         if k not in self.slots:
             first, count, stride = self.layout.slots_at(k), self.layout.slots(k), self.layout.stride
-            places = [self.x0, *self._vectors(first, count, writable, populate)]
+            places = [self.x0, *self.vectors(first, count, k == self.reader, populate)]
             starts = [self.layout.x0, *range(first, first + count * stride, stride)]
-            self.slots[k] = Slots(k, places, self._holds(k, starts), self.board)
+            self.slots[k] = Slots(k, places, self._holds(k, starts), self.words)
         return self.slots[k]
 
     def _holds(self, k: int, starts: Sequence[int]) -> Holds:
@@ -153,58 +170,47 @@ class Observer:
         if not FENCES_WORK:
             return HeldByLocks([ByteLock(self.file.fd, start) for start in starts])
         readers = [self.layout.holds(reader, k) for reader in (None, *self.layout.neighbours[k])]
-        return HeldByWords(self.board, len(starts), self._hold_word(k), readers)
-
-    def _hold_word(self, k: int) -> int | None:
-        return self.layout.holds(None, k)
-
-    def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
-        """Call `use(model, version)` on a client's newest model, in place."""
-        return self._slots_of(neighbour).read(use)
-
-    def cell(self, k: int) -> Vector:
-        """A copy of client k's cell."""
-        return self.cells.copy(k)
-
-    @cached_property
-    def cells(self) -> SharedCells:
-        return self._cells(-1, writable=False)
-
-    def _cells(self, i: int, writable: bool) -> SharedCells:
-        layout = self.layout
-        cells = lru_cache(None)(lambda k: self._vectors(layout.cells_at(k), 2, writable))
-        lock = lru_cache(None)(lambda k: ByteLock(self.file.fd, layout.cells_at(k)))
-        return SharedCells(i, self.board, self.x0, cells, lock)
+        own = None if k == self.reader else self.layout.holds(self.reader, k)
+        return HeldByWords(self.words, len(starts), own, readers)
 
     def close(self) -> None:
         """Give everything back."""
         if self.file.fd < 0:
             return
-        self.board.close()
-        self.__dict__.pop("cells", None)
+        self.words.close()
         self.slots.clear()
         del self.x0
         self.file.close()
 
 
-class SharedMemoryTransport(Observer):
+class SharedObserver:
+    """The end of whoever evaluates: everybody's newest model."""
+
+    def __init__(self, plan: SharedMemory) -> None:
+        self._view = SharedView(plan, None)
+
+    def read(self, client: int, use: Callable[[Vector, int], T]) -> T | None:
+        """Call `use(model, version)` on a client's newest model, in place."""
+        return self._view.slots_of(client).read(use)
+
+    def close(self) -> None:
+        self._view.close()
+
+
+class SharedMemoryTransport:
     """Client i's end (see `swiftfl.transports.base.Transport` for what each call promises)."""
 
     def __init__(self, plan: SharedMemory, i: int) -> None:
-        super().__init__(plan)
-        self.i = i
+        self.i, self.view = i, SharedView(plan, i)
+        self.layout, self.words = self.view.layout, self.view.words
         self.neighbours = self.layout.neighbours[i]
+        self.codec = plan.codec()
+        self._shown = None if plan.shown is None else SharedMemoryTransport(plan.shown, i)
         self._gone_words = [(k, self.layout.word(k, at.GONE)) for k in self.neighbours]
-        self.own = self._slots_of(i, plan.prefault, writable=True)
+        self.own = self.view.slots_of(i, plan.prefault)
         for k in self.neighbours:
-            self._slots_of(k, plan.prefault)
+            self.view.slots_of(k, plan.prefault)
         self.version = 0
-        self.board.put(i, at.PID, os.getpid())
-        self.board.put(i, at.INCARNATION, self.board.get(i, at.INCARNATION) + 1)
-        self.beat(self.board.get(i, at.STEPS))
-
-    def _hold_word(self, k: int) -> int | None:
-        return None if k == self.i else self.layout.holds(self.i, k)
 
     # --- wait-free ---
 
@@ -213,56 +219,58 @@ class SharedMemoryTransport(Observer):
         if version < self.version:
             raise ValueError(f"version {version} cannot come after version {self.version}")
         self.version = version
-        self.own.write(x, version)
+        self.own.write(transmitted(self.codec, x), version)
+        if self._shown is not None:
+            self._shown.publish(x, version)
+
+    def show(self, x: Vector, version: int) -> None:
+        """Where neighbours and observers see the same, neighbours may read it, too."""
+        end = self if self._shown is None else self._shown
+        end._check_size(x)
+        end.own.write(x, version)
 
     def _check_size(self, x: Vector) -> None:
         if x.shape != (self.layout.size,):
             raise ValueError(f"a vector of shape {x.shape} is no model of {self.layout.size} numbers")
 
+    def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
+        return self.view.slots_of(neighbour).read(use)
+
     def lost(self) -> frozenset[int]:
-        words = self.board.words
+        values = self.words.values
         for _, word in self._gone_words:
-            if words[word]:
-                return frozenset(k for k, word in self._gone_words if words[word])
+            if values[word]:
+                return frozenset(k for k, word in self._gone_words if values[word])
         return _NOBODY
 
-    def beat(self, steps: int) -> None:
-        """Tell the supervisor and the neighbours how far this client is, and that it lives."""
-        self.board.put(self.i, at.STEPS, steps)
-        self.board.put(self.i, at.HEARTBEAT, time.monotonic_ns())
-
     def finish(self) -> None:
-        self.board.set(self.layout.word(self.i, at.FINISHED), 1)
-        self.board.wake_waiters_for(self.i)
+        self.words.set(self.layout.word(self.i, at.FINISHED), 1)
+        self.words.wake_waiters_for(self.i)
 
     @property
     def waited(self) -> float:
-        return self.board.waited
-
-    @property
-    def stopping(self) -> bool:
-        return self.board.stopping
+        return self.words.waited
 
     # --- waiting ---
 
     @cached_property
     def rounds(self) -> SharedRounds:
-        offers = lru_cache(None)(lambda k: self._vectors(self.layout.offers_at(k), 2, writable=k == self.i))
-        return SharedRounds(self.i, self.board, offers)
+        view, layout = self.view, self.layout
+        offers = lru_cache(None)(lambda k: view.vectors(layout.offers_at(k), 2, writable=k == self.i))
+        return SharedRounds(self.i, self.words, offers)
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
         self._check_size(x)
-        self.rounds.offer(x, round, to)
+        self.rounds.offer(transmitted(self.codec, x), round, to)
 
     def collect(self, neighbour: int, round: int, use: Callable[[Vector], T]) -> T:
         return self.rounds.collect(neighbour, round, use)
 
     @cached_property
     def reduction(self) -> SharedReduction:
-        given = lru_cache(None)(lambda k: self._vectors(self.layout.given_at(k), 2, writable=k == self.i))
-        return SharedReduction(
-            self.i, self.board, given, self._vectors(self.layout.sum_at, 1, writable=True)[0]
-        )
+        view, layout = self.view, self.layout
+        given = lru_cache(None)(lambda k: view.vectors(layout.given_at(k), 2, writable=k == self.i))
+        return SharedReduction(self.i, self.words, given, view.vectors(layout.sum_at, 1, writable=True)[0])
 
     def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
         self._check_size(value)
@@ -270,7 +278,14 @@ class SharedMemoryTransport(Observer):
 
     @cached_property
     def cells(self) -> SharedCells:
-        return self._cells(self.i, writable=True)
+        view, layout = self.view, self.layout
+        cells = lru_cache(None)(lambda k: view.vectors(layout.cells_at(k), 2, writable=True))
+        lock = lru_cache(None)(lambda k: ByteLock(view.file.fd, layout.cells_at(k)))
+        return SharedCells(self.i, self.words, view.x0, cells, lock)
+
+    def set_cell(self, x: Vector) -> None:
+        self._check_size(x)
+        self.cells.set(x)
 
     def load(self) -> Vector:
         return self.cells.copy(self.i)
@@ -282,9 +297,8 @@ class SharedMemoryTransport(Observer):
         return self.cells.add(move, statistics)
 
     def close(self) -> None:
-        if self.file.fd < 0:
-            return
-        del self.own
-        for name in ("rounds", "reduction"):
+        for name in ("rounds", "reduction", "cells", "own"):
             self.__dict__.pop(name, None)
-        super().close()
+        self.view.close()
+        if self._shown is not None:
+            self._shown.close()

@@ -32,7 +32,7 @@ class Words:
 
     def __init__(self, layout: MemoryLayout, mapped: mmap.mmap) -> None:
         self.layout = layout
-        self.words = memoryview(mapped).cast("q")
+        self.values = memoryview(mapped).cast("q")
         self.numbers = memoryview(mapped).cast("d")
         self._anchor: ctypes.c_char | None = ctypes.c_char.from_buffer(mapped)
         self._base = ctypes.addressof(self._anchor)
@@ -46,7 +46,7 @@ class Words:
         )  # fmt: skip
 
     def close(self) -> None:
-        self.words.release()
+        self.values.release()
         self.numbers.release()
         self._anchor = None
 
@@ -62,7 +62,7 @@ class Words:
 
     def wait(self, word: int, seen: int, seconds: float = PATIENCE) -> None:
         """Sleep while the word is as it was seen, until it is woken, at most some time; then look again."""
-        if self.words[at.STOP]:
+        if self.values[at.STOP]:
             raise Stopped
         began = time.perf_counter()
         self._sleep(word, seen, seconds)
@@ -84,23 +84,23 @@ class Words:
     def set(self, word: int, value: int) -> None:
         """Change a word and wake those who wait for that; what was written before is visible first."""
         self.fence()
-        self.words[word] = value
+        self.values[word] = value
         self.wake(word)
 
     def wake_waiters_for(self, i: int) -> None:
         """Let everybody who waits for client i look again."""
         for word in self.layout.words_of(i):
             self.wake(word)
-        self.words[at.BELL] += 1
-        self.wake(at.BELL)
+        self.values[at.EVENTS] += 1
+        self.wake(at.EVENTS)
 
     # --- who is there ----------------------------------------------------------------------------
 
     def get(self, i: int, name: int) -> int:
-        return self.words[self.layout.word(i, name)]
+        return self.values[self.layout.word(i, name)]
 
     def put(self, i: int, name: int, value: int) -> None:
-        self.words[self.layout.word(i, name)] = value
+        self.values[self.layout.word(i, name)] = value
 
     def takes_part(self, i: int, round: int) -> bool:
         """Whether client i is to be waited for in a round: neither gone, finished, nor yet to join.
@@ -111,10 +111,6 @@ class Words:
 
     def stop(self) -> None:
         """Ask every client to stop; whoever waits is woken."""
-        self.words[at.STOP] = 1
+        self.values[at.STOP] = 1
         for i in range(self.layout.n):
             self.wake_waiters_for(i)
-
-    @property
-    def stopping(self) -> bool:
-        return bool(self.words[at.STOP])

@@ -25,7 +25,9 @@ from swiftfl.engines.live.saves import Saved, read_all
 from swiftfl.engines.live.status import ABSENT, AT, FINISHED, READY, RUNNING, STOPPED
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms, pack_terms
-from swiftfl.transports.shared_memory.transport import SharedMemory
+from swiftfl.transports.base import MakePlan
+from swiftfl.transports.codec import Identity, MakeCodec
+from swiftfl.transports.shared_memory import SharedMemory
 from swiftfl.vector import Weights
 
 _TICK = 0.05
@@ -49,10 +51,13 @@ class Local(Watched):
         options: LiveOptions = LiveOptions(),
         saved: Sequence[Saved | None] = (),
         lives: Sequence[int] = (),
+        transport: MakePlan = SharedMemory.create,
+        codec: MakeCodec = Identity,
     ) -> None:
         super().__init__(setup)
         n = setup.n
         self.folder, self.options = folder, options
+        self._make_plan, self._codec = transport, codec
         self._saved, self._lives = list(saved) or [None] * n, list(lives) or [0] * n
         self._joining: set[int] = set()
         self._closed = False
@@ -65,9 +70,7 @@ class Local(Watched):
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
         neighbours = [tuple(w.of) for w in setup.weights]
-        self.wires = SharedMemory.create(
-            neighbours, self.x0.size, self.x0.dtype, self.x0, prefault=not self.in_rounds
-        )
+        self.wires = self._make_plan(neighbours, self.x0, self._codec, self.in_rounds)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
         self._post = ControlChannel([ours for ours, _ in pairs], self.board, self.in_rounds)
         theirs = [line for _, line in pairs]
@@ -76,7 +79,6 @@ class Local(Watched):
         for line in theirs:
             line.close()
         self._observer = self.wires.observe()
-        assert self.wires.board is not None  # opened here, after the fork, for the supervisor
         self.ending = Ending(self.board, self.in_rounds, self.options.patience)
         for i in range(self.n):
             self._start(self._birth(i))

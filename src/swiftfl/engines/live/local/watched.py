@@ -10,14 +10,14 @@ from swiftfl.engines.live.status import FINISHED, STOPPED
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.errors import UserError
-from swiftfl.transports.shared_memory.transport import Observer, SharedMemory
+from swiftfl.transports.base import Observer, TransportPlan
 from swiftfl.vector import Vector
 
 
 class Watched(Observed):
     """The state of a run on one machine, read by whoever runs it, written by its supervisor."""
 
-    wires: SharedMemory
+    wires: TransportPlan
     _observer: Observer
     _nursery: ForkServer
 
@@ -56,8 +56,8 @@ class Watched(Observed):
 
     @property
     def models_in_memory(self) -> int:
-        """One per client, and its slots in shared memory."""
-        return sum(1 + self.wires.layout.slots(i) for i in range(self.n))
+        """One per client, and what the transport keeps."""
+        return self.n + self.wires.models_in_memory
 
     def fail_if_all_are_lost(self) -> None:
         """A run of which nobody is left has no result."""

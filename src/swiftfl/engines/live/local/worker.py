@@ -21,7 +21,7 @@ from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms, unpack_terms
 from swiftfl.engines.threads import one_thread
 from swiftfl.errors import UserError
-from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
+from swiftfl.transports.base import Transport, TransportPlan
 from swiftfl.workload.memory import keep_freed_memory
 
 _LARGEST = 1 << 20
@@ -49,7 +49,7 @@ class Worker:
     setup: Setup
     options: LiveOptions
     board: StatusTable
-    wires: SharedMemory
+    wires: TransportPlan
     lines: Sequence[socket.socket]
     folder: Path | None
     in_rounds: bool
@@ -83,7 +83,7 @@ class Worker:
             terms = line.first_terms()
             start = State(start.x, max(start.c, terms.from_round), start.memory)
         if birth.how != "initial":
-            transport.cells.set(start.x)  # for algorithms whose models are cells
+            transport.set_cell(start.x)  # for algorithms whose models are cells
         journal.start(birth.life, self.options.session, start.c, birth.how, *source)
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, birth.life, line.warn, seconds, self.options.save_steps)
@@ -106,9 +106,7 @@ class Worker:
         return 0
 
 
-def _first_state(
-    home: Worker, birth: Launch, transport: SharedMemoryTransport
-) -> tuple[State, tuple[int, ...]]:
+def _first_state(home: Worker, birth: Launch, transport: Transport) -> tuple[State, tuple[int, ...]]:
     """The state that this life starts from, and what to note of where it comes from."""
     x0 = home.setup.workload.initial(home.setup.seed)
     if birth.how == "initial":

@@ -54,10 +54,10 @@ class RankChannel:
         self._closing = False
         others = [k for k in range(self.n) if k != FIRST]
         if self.me == FIRST:
-            self._orders = NewestSender(transport.progress, ORDER, self._out.size, np.float64, others)
+            self._orders = NewestSender(transport.progress, ORDER, self._out, others)
             self._statuses = {k: NewestReceiver(transport.progress, STATUS, k, self._row) for k in others}
         else:
-            self._status = NewestSender(transport.progress, STATUS, self._row.size, np.float64, [FIRST])
+            self._status = NewestSender(transport.progress, STATUS, self._row, [FIRST])
             self._order = NewestReceiver(transport.progress, ORDER, FIRST, self._out)
         self._heard = dict.fromkeys(others, 0)
         self._sent: Table = np.zeros(0)

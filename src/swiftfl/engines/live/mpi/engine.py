@@ -75,7 +75,7 @@ class Mpi(Supervised):
         if saved is None:
             journal.start(life, self.options.session, 1, "initial")
         else:
-            self.transport.cells.set(start.x)
+            self.transport.set_cell(start.x)
             journal.start(life, self.options.session, start.c, "saved", saved.life, saved.state.c)
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, life, line.warn, seconds, self.options.save_steps)
@@ -126,7 +126,7 @@ class Mpi(Supervised):
         while (to := self.recorder) != self.me:
             left: list[int] = []
             with self.transport.progress.moving:
-                self.transport.progress.send(message.data, to, FINAL, left.append)
+                self.transport.progress.send(message.filled, to, FINAL, left.append)
             self.channel.wait_for(lambda left=left: bool(left))  # type: ignore[misc]
             if left[0] != LOST:
                 return

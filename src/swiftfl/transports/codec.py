@@ -1,0 +1,137 @@
+"""Codecs: what stands between a model and the wire.
+
+Every model that a client publishes or exchanges in a round is encoded once by its sender and decoded by
+whoever uses it; averages over everybody (`AllReduce`) and model cells (`AD-PSGD`) travel as they are. The
+default is `identity`, which copies nothing. A transport that passes messages sends the encoded bytes; where
+models stay in one memory (shared memory, simulation) neighbours are given what would have arrived,
+`transmitted(codec, x)`: that saves nothing there, but the run is the same.
+
+A codec of your own is one class in one file, registered with a decorator:
+
+    @codec("half")
+    class Half:
+        name = "half"
+        def most_bytes(self, size, dtype): return 2 * size
+        def encode(self, x): return x.astype(np.float16).view(np.uint8)
+        def decode(self, data, size, dtype): return data.view(np.float16).astype(dtype)
+        def state(self): return {}
+        def restore(self, memory): pass
+
+One object belongs to one client's sending end, so that it may remember what it left out so far (error
+feedback); `state` and `restore` carry that over a save. Decoding depends on the bytes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from swiftfl.registry import Registry
+from swiftfl.vector import Memory, Vector
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+class Codec(Protocol):
+    """One client's way of writing models as bytes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def most_bytes(self, size: int, dtype: npt.DTypeLike) -> int:
+        """How long the code of a vector of this size and type can get: the size of buffers."""
+
+    def encode(self, x: Vector) -> Bytes:
+        """The code of x, or of x and what earlier calls left out; x itself is not changed."""
+
+    def decode(self, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector:
+        """The vector of a code; raises ValueError for what is no code of such a vector.
+
+        `data` may be overwritten after the call; a view of it is made read-only by the caller.
+        """
+
+    def state(self) -> Memory:
+        """What it remembers between two calls, as named arrays."""
+
+    def restore(self, memory: Memory) -> None:
+        """Go on from a state."""
+
+
+MakeCodec: TypeAlias = Callable[[], Codec]
+Make = TypeVar("Make", bound=Callable[..., Codec])
+CODECS: Registry[Callable[..., Codec]] = Registry("codec")
+"""Codecs by name: functions whose keyword-only parameters are the options of a configuration."""
+
+
+def codec(name: str) -> Callable[[Make], Make]:
+    """Register a class or function that makes a codec."""
+
+    def register(make: Make) -> Make:
+        CODECS.register(name, make)
+        return make
+
+    return register
+
+
+@codec("identity")
+class Identity:
+    """The bytes of the vector as they are; nothing is copied."""
+
+    name = "identity"
+
+    def most_bytes(self, size: int, dtype: npt.DTypeLike) -> int:
+        return size * np.dtype(dtype).itemsize
+
+    def encode(self, x: Vector) -> Bytes:
+        return np.ascontiguousarray(x).view(np.uint8)
+
+    def decode(self, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector:
+        if data.size != self.most_bytes(size, dtype):
+            raise ValueError(f"{data.size} bytes are no vector of {size} {np.dtype(dtype)}")
+        return data.view(dtype)
+
+    def state(self) -> Memory:
+        return {}
+
+    def restore(self, memory: Memory) -> None:
+        """It remembers nothing."""
+
+
+IDENTITY = Identity()
+
+
+def is_exact(codec: Codec) -> bool:
+    """Whether models arrive as they were sent, so that nothing need be encoded within one memory."""
+    return isinstance(codec, Identity)
+
+
+def encode(codec: Codec, x: Vector) -> Bytes:
+    """The code of x, checked against what the codec promises."""
+    data = codec.encode(x)
+    if data.dtype != np.uint8 or data.ndim != 1:
+        raise ValueError(
+            f"codec {codec.name} must give a flat array of uint8, not {data.ndim}-d {data.dtype}"
+        )
+    most = codec.most_bytes(x.size, x.dtype)
+    if data.size > most:
+        raise ValueError(f"codec {codec.name} gave {data.size} bytes, and had promised at most {most}")
+    return data
+
+
+def decode(codec: Codec, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector:
+    """The vector of a code, of the right size and type, and read-only."""
+    x = codec.decode(data, size, dtype)
+    if x.shape != (size,) or x.dtype != dtype:
+        raise ValueError(
+            f"codec {codec.name} made {x.dtype} of shape {x.shape}, not {size} {np.dtype(dtype)}"
+        )
+    x.flags.writeable = False
+    return x
+
+
+def transmitted(codec: Codec, x: Vector) -> Vector:
+    """What arrives of x: x itself, without a copy, where the codec changes nothing."""
+    return x if is_exact(codec) else decode(codec, encode(codec, x), x.size, x.dtype)
