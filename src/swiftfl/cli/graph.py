@@ -44,7 +44,9 @@ def graph(
     influence: Annotated[
         str | None, typer.Option(help="Scores 0.1,0.2,... or a JSON file (default: uniform).")
     ] = None,
-    weights: Annotated[str, typer.Option(help="ccs, ccs_by_rate, metropolis, fastest or uniform.")] = "ccs",
+    weights: Annotated[
+        str, typer.Option(help="ccs, ccs_by_rate, metropolis, fastest, uniform or one_over_n.")
+    ] = "ccs",
     theory: Annotated[
         str | None,
         typer.Option(help="Numbers of the paper's theorem for L,M,sigma,zeta,delta (such as 1,32,1,0.5,2)."),

@@ -32,7 +32,7 @@ def run(
     model: Annotated[
         str | None,
         typer.Option(
-            help="logistic, mlp, cnn, resnet18, resnet50, thin_resnet18 or thin_resnet50.",
+            help="logistic, mlp, cnn, resnet18 (34, 50, 101, 152) or thin_resnet18 (34, 50, 101, 152).",
             rich_help_panel=_TRAINING,
         ),
     ] = None,
@@ -103,7 +103,9 @@ def run(
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option(help="ccs, ccs_by_rate, metropolis, fastest or uniform.", rich_help_panel=_NETWORK),
+        typer.Option(
+            help="ccs, ccs_by_rate, metropolis, fastest, uniform or one_over_n.", rich_help_panel=_NETWORK
+        ),
     ] = None,
     influence: Annotated[
         str | None, typer.Option(help="uniform, data, measured, or 0.1,0.2,...", rich_help_panel=_NETWORK)

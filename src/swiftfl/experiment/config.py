@@ -12,7 +12,7 @@ from swiftfl.schedule import Broadcast, DecayAt, EpochOfDecay, Order
 AlgorithmName = Literal[
     "swift", "dsgd", "pasgd", "ldsgd", "adpsgd", "matcha", "gossip", "allreduce", "fedavg"
 ]
-WeightsName = Literal["ccs", "ccs_by_rate", "metropolis", "fastest", "uniform"]
+WeightsName = Literal["ccs", "ccs_by_rate", "metropolis", "fastest", "uniform", "one_over_n"]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -16,6 +16,7 @@ from swiftfl.graph.fastest import fastest_edges
 from swiftfl.graph.influence import Influence, given, uniform
 from swiftfl.graph.metropolis import metropolis_edges
 from swiftfl.graph.neighbourhood import neighbourhood_uniform
+from swiftfl.graph.one_over_n import one_over_n_edges
 from swiftfl.graph.sums import Values
 from swiftfl.graph.topology import Topology
 
@@ -26,6 +27,7 @@ METHODS: dict[str, Callable[[Topology, Influence], Values]] = {
     "ccs_by_rate": ccs_by_rate_edges,
     "metropolis": metropolis_edges,
     "fastest": fastest_edges,
+    "one_over_n": one_over_n_edges,
 }
 """Methods whose coefficients keep (a)-(d)."""
 METHOD_NAMES = (*METHODS, "uniform")

@@ -12,7 +12,19 @@ import torch
 from torch import nn
 
 from swiftfl.errors import UserError
-from swiftfl.workload.resnet import norm_layer, resnet18, resnet50, thin_resnet18, thin_resnet50
+from swiftfl.workload.resnet import (
+    norm_layer,
+    resnet18,
+    resnet34,
+    resnet50,
+    resnet101,
+    resnet152,
+    thin_resnet18,
+    thin_resnet34,
+    thin_resnet50,
+    thin_resnet101,
+    thin_resnet152,
+)
 
 
 def logistic(shape: Sequence[int], classes: int) -> nn.Module:
@@ -48,7 +60,12 @@ def cnn(shape: Sequence[int], classes: int, width: int = 16, norm: str | None = 
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    build.__name__: build for build in (logistic, mlp, cnn, resnet18, resnet50, thin_resnet18, thin_resnet50)
+    build.__name__: build
+    for build in (
+        *(logistic, mlp, cnn),
+        *(resnet18, resnet34, resnet50, resnet101, resnet152),
+        *(thin_resnet18, thin_resnet34, thin_resnet50, thin_resnet101, thin_resnet152),
+    )
 }
 
 

@@ -1,9 +1,9 @@
 """Residual networks of the CIFAR literature (He et al. 2016, with a 3x3 stem instead of ImageNet's 7x7).
 
-`resnet18` and `resnet50` have four stages of 64 to 512 planes. The thin ones have three stages of 16,
-32 and 64 planes and convolutions with biases, as the SWIFT authors' code trains them under the names
-ResNet-18 and ResNet-50 (the published message sizes of 0.70 and 2.18 MB tell the parameter counts, and
-the counts tell the blocks).
+`resnet18` to `resnet152` have four stages of 64 to 512 planes. The thin ones have three stages of 16, 32 and
+64 planes and convolutions with biases, as the SWIFT authors' code trains them under the names of the
+textbook's: it has the blocks of four stages in a table, and builds three. A message of thin_resnet18 is 0.70 MB,
+one of thin_resnet50 2.18 MB.
 """
 
 from __future__ import annotations
@@ -100,6 +100,10 @@ class ResNet(nn.Module):
         return out
 
 
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+"""Blocks per stage by depth; from depth 50 on they are bottlenecks."""
+
+
 def _resnet(shape: Sequence[int], classes: int, design: Design) -> nn.Module:
     if len(shape) != 3:
         raise UserError(
@@ -108,25 +112,61 @@ def _resnet(shape: Sequence[int], classes: int, design: Design) -> nn.Module:
     return ResNet(shape[0], classes, design)
 
 
+def _textbook(depth: int, shape: Sequence[int], classes: int, norm: str) -> nn.Module:
+    design = Design((64, 128, 256, 512), BLOCKS[depth], depth >= 50, bias=False, norm=norm_layer(norm))
+    return _resnet(shape, classes, design)
+
+
+def _thin(depth: int, shape: Sequence[int], classes: int, norm: str) -> nn.Module:
+    design = Design((16, 32, 64), BLOCKS[depth][:3], depth >= 50, bias=True, norm=norm_layer(norm))
+    return _resnet(shape, classes, design)
+
+
 def resnet18(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """11,173,962 parameters for colour images in 10 classes."""
-    design = Design((64, 128, 256, 512), (2, 2, 2, 2), bottleneck=False, bias=False, norm=norm_layer(norm))
-    return _resnet(shape, classes, design)
+    return _textbook(18, shape, classes, norm)
+
+
+def resnet34(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """21,282,122 parameters for colour images in 10 classes."""
+    return _textbook(34, shape, classes, norm)
 
 
 def resnet50(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """23,520,842 parameters for colour images in 10 classes."""
-    design = Design((64, 128, 256, 512), (3, 4, 6, 3), bottleneck=True, bias=False, norm=norm_layer(norm))
-    return _resnet(shape, classes, design)
+    return _textbook(50, shape, classes, norm)
+
+
+def resnet101(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """42,512,970 parameters for colour images in 10 classes."""
+    return _textbook(101, shape, classes, norm)
+
+
+def resnet152(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """58,156,618 parameters for colour images in 10 classes."""
+    return _textbook(152, shape, classes, norm)
 
 
 def thin_resnet18(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """175,818 parameters for colour images in 10 classes."""
-    design = Design((16, 32, 64), (2, 2, 2), bottleneck=False, bias=True, norm=norm_layer(norm))
-    return _resnet(shape, classes, design)
+    return _thin(18, shape, classes, norm)
+
+
+def thin_resnet34(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """514,218 parameters for colour images in 10 classes."""
+    return _thin(34, shape, classes, norm)
 
 
 def thin_resnet50(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """545,930 parameters for colour images in 10 classes."""
-    design = Design((16, 32, 64), (3, 4, 6), bottleneck=True, bias=True, norm=norm_layer(norm))
-    return _resnet(shape, classes, design)
+    return _thin(50, shape, classes, norm)
+
+
+def thin_resnet101(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """1,749,258 parameters for colour images in 10 classes."""
+    return _thin(101, shape, classes, norm)
+
+
+def thin_resnet152(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
+    """2,741,386 parameters for colour images in 10 classes."""
+    return _thin(152, shape, classes, norm)

@@ -57,6 +57,20 @@ def test_fastest_is_valid_and_fastest(case: tuple[s.Topology, Influence]) -> Non
         assert best.spectral_gap >= s.communication_coefficients(*case, method).spectral_gap * (1 - 1e-3)
 
 
+def test_one_over_n_is_what_its_name_says() -> None:
+    for t in (s.ring(16), s.ring_of_cliques(10, 3), s.star(7), s.complete(5), s.ring(2)):
+        c = s.communication_coefficients(t, method="one_over_n")
+        np.testing.assert_allclose(c.of_neighbours, 1.0 / t.n, rtol=1e-12)
+        np.testing.assert_allclose(c.own, 1.0 - t.degrees / t.n, rtol=1e-12)
+    p = s.proportional_to([1, 2, 3, 4])
+    even = s.communication_coefficients(s.ring(4), p, "one_over_n")
+    np.testing.assert_allclose(list(even.weights(0).of.values()), [0.2, 0.4], rtol=1e-12)
+    # Neighbours of the first client hold 0.98 of the influence: it would keep 0.02 < 1/3.
+    lowered = s.communication_coefficients(s.star(3), s.given([0.02, 0.49, 0.49]), "one_over_n")
+    assert lowered.own[0] == pytest.approx(1 / 3)
+    assert lowered.check().valid
+
+
 def test_single_client() -> None:
     for method in METHODS:
         c = s.communication_coefficients(s.ring(1), method=method)

@@ -26,6 +26,12 @@ def count(factory):
         ("resnet50", 23_520_842),
         ("thin_resnet18", 175_818),
         ("thin_resnet50", 545_930),
+        ("resnet34", 21_282_122),
+        ("resnet101", 42_512_970),
+        ("resnet152", 58_156_618),
+        ("thin_resnet34", 514_218),
+        ("thin_resnet101", 1_749_258),
+        ("thin_resnet152", 2_741_386),
         ("cnn", 33_834),
         ("logistic", 30_730),
     ],
@@ -36,12 +42,21 @@ def test_parameter_counts(name, parameters):
         assert count(model(name, COLOUR, 10, norm="group")) == parameters
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"resnet50"}))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"resnet34", "resnet50", "resnet101", "resnet152"}))
 @pytest.mark.parametrize("shape", [(1, 28, 28), COLOUR])
 def test_every_model_takes_images_of_both_kinds(name, shape):
     module = model(name, shape, 10)().eval()
     with torch.inference_mode():
         assert module(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("depth", [18, 34, 50, 101, 152])
+def test_the_depth_of_a_textbook_network_counts_its_layers(depth):
+    """Stem, convolutions of the blocks without those of shortcuts, and the head."""
+    with torch.device("meta"):
+        module = model(f"resnet{depth}", COLOUR, 10)()
+    layers = [name for name, m in module.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert sum("shortcut" not in name for name in layers) == depth
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
