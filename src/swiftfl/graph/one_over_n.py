@@ -2,9 +2,9 @@
 
     a_ij = min{ 1, min_i (1 - 1/n) / U_i },   U_i = sum of the neighbours' p,   so that w_{j,i} = a p_j
 
-With uniform p this is what the SWIFT authors' code calls `uniform-symmetric`, and a = 1. With another p it is
-the same idea (a neighbour counts as it would in a complete graph), lowered for everybody where one client would
-otherwise keep less than 1/n. It needs to know n and nothing else of the graph, and mixes slowly on sparse ones.
+With uniform p this is what the SWIFT authors' code calls `uniform-symmetric`, and a = 1. With another p a
+neighbour counts as it would in a complete graph, and the weights of everybody are lowered where one client
+would otherwise keep less than 1/n. On sparse graphs these weights mix slowly.
 """
 
 from __future__ import annotations

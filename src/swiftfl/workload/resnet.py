@@ -2,8 +2,8 @@
 
 `resnet18` to `resnet152` have four stages of 64 to 512 planes. The thin ones have three stages of 16, 32 and
 64 planes and convolutions with biases, as the SWIFT authors' code trains them under the names of the
-textbook's: it has the blocks of four stages in a table, and builds three. A message of thin_resnet18 is 0.70 MB,
-one of thin_resnet50 2.18 MB.
+textbook's: it has the blocks of four stages in a table, and builds three. A message of thin_resnet18 is
+0.70 MB, one of thin_resnet50 2.18 MB.
 """
 
 from __future__ import annotations
