@@ -2,7 +2,7 @@
 
 Every lemma is checked where its assumptions hold, as sharply as it can be (where equality is possible, for
 equality), and then where one assumption is broken: there it must fail. Slips of the statements and proofs are
-in the docstrings. Lemma 1 is measured along runs (`tests/reproduce/test_convergence.py`, docs/convergence.md).
+in the docstrings. Lemma 1 is measured along runs: `tests/reproduce/test_convergence.py`.
 The steps of the main proof that do not hold are in `test_main_proof.py`.
 """
 
