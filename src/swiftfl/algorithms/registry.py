@@ -7,8 +7,10 @@ lists follow from it.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.graph.topology import Topology
@@ -17,6 +19,7 @@ from swiftfl.rules import UpdateRule
 from swiftfl.verbs import Verb
 
 Make = Callable[..., Algorithm[Verb]]
+MakeAlgorithm = TypeVar("MakeAlgorithm", bound=Make)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,14 @@ class AlgorithmEntry:
     name: str
     make: Make
     weights: str
+    weighted: bool = True  # whether it averages with these weights at all
+
+    @property
+    def in_rounds(self) -> bool | None:
+        """Whether its clients meet in rounds; None where the annotation of what is made does not tell."""
+        made = typing.get_type_hints(self.make).get("return")
+        known = getattr(made, "in_rounds", None)
+        return known if isinstance(known, bool) else None
 
     @property
     def summary(self) -> str:
@@ -45,11 +56,16 @@ class AlgorithmEntry:
 ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
 
 
-def algorithm(name: str, weights: str = "metropolis") -> Callable[[Make], Make]:
-    """Register a function `(context, *, option=default, ...) -> Algorithm` under this name."""
+def algorithm(
+    name: str, weights: str = "metropolis", weighted: bool = True
+) -> Callable[[MakeAlgorithm], MakeAlgorithm]:
+    """Register a function `(context, *, option=default, ...) -> Algorithm` under this name.
 
-    def register(make: Make) -> Make:
-        ALGORITHMS.register(name, AlgorithmEntry(name, make, weights))
+    `weighted=False` for those that never look at their communication weights.
+    """
+
+    def register(make: MakeAlgorithm) -> MakeAlgorithm:
+        ALGORITHMS.register(name, AlgorithmEntry(name, make, weights, weighted))
         return make
 
     return register

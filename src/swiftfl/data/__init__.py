@@ -3,13 +3,15 @@
 from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches, NoSamples
 from swiftfl.data.dataset import Dataset
-from swiftfl.data.parse import partition
+from swiftfl.data import partitions as _partitions  # which register themselves
+from swiftfl.data.parse import PARTITIONS, partition
 from swiftfl.data.partition import Partition
 from swiftfl.data.registry import DATASETS, dataset
 from swiftfl.data.tensors import from_tensors, from_torch_dataset
 
 __all__ = [
     "DATASETS",
+    "PARTITIONS",
     "Augment",
     "Batches",
     "Dataset",

@@ -11,7 +11,7 @@ import pytest
 
 import swiftfl as s
 from swiftfl.errors import UserError
-from swiftfl.graph.registry import BUILDERS
+from swiftfl.graph.registry import TOPOLOGIES
 
 SHAPES: list[tuple[s.Topology, int, int, int]] = [
     (s.ring(1), 1, 0, 0),
@@ -173,7 +173,7 @@ def test_registry_names_every_topology() -> None:
         "barabasi_albert": {"attach": 2},
         "watts_strogatz": {"degree": 4, "probability": 0.2},
     }
-    for name in BUILDERS:
+    for name in TOPOLOGIES:
         assert s.topology(name, 16, **needs.get(name, {})).n == 16  # type: ignore[arg-type]
     assert s.topology("grid", 12) == s.grid(3, 4)
     assert s.topology("grid", 12, rows=2) == s.grid(2, 6)
