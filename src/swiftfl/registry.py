@@ -122,3 +122,8 @@ def options_of(
     return {
         p.name: Option(p.name, hints.get(p.name, Any), p.default) for p in chosen if p.name not in supplied
     }
+
+
+def made_by(make: Callable[..., object]) -> object:
+    """What a registered function says that it returns."""
+    return typing.get_type_hints(make).get("return")

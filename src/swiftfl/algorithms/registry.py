@@ -7,19 +7,16 @@ lists follow from it.
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.graph.topology import Topology
-from swiftfl.registry import Registry
+from swiftfl.registry import Registry, made_by
 from swiftfl.rules import UpdateRule
 from swiftfl.verbs import Verb
 
 Make = Callable[..., Algorithm[Verb]]
-MakeAlgorithm = TypeVar("MakeAlgorithm", bound=Make)
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,7 @@ class AlgorithmEntry:
     @property
     def in_rounds(self) -> bool | None:
         """Whether its clients meet in rounds; None where the annotation of what is made does not tell."""
-        made = typing.get_type_hints(self.make).get("return")
-        known = getattr(made, "in_rounds", None)
+        known = getattr(made_by(self.make), "in_rounds", None)
         return known if isinstance(known, bool) else None
 
     @property
@@ -56,15 +52,13 @@ class AlgorithmEntry:
 ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
 
 
-def algorithm(
-    name: str, weights: str = "metropolis", weighted: bool = True
-) -> Callable[[MakeAlgorithm], MakeAlgorithm]:
+def algorithm(name: str, weights: str = "metropolis", weighted: bool = True) -> Callable[[Make], Make]:
     """Register a function `(context, *, option=default, ...) -> Algorithm` under this name.
 
     `weighted=False` for those that never look at their communication weights.
     """
 
-    def register(make: MakeAlgorithm) -> MakeAlgorithm:
+    def register(make: Make) -> Make:
         ALGORITHMS.register(name, AlgorithmEntry(name, make, weights, weighted))
         return make
 

@@ -21,6 +21,7 @@ from swiftfl.graph import Coefficients, Topology, communication_coefficients, gi
 from swiftfl.graph.files import read_topology, write_topology
 from swiftfl.graph.influence import Influence
 from swiftfl.graph.registry import TOPOLOGIES
+from swiftfl.settings import SettingError
 
 ROWS_SHOWN = 32
 NEIGHBOURS_SHOWN = 8
@@ -87,7 +88,10 @@ def _named(
         if rows is None or cols is None:
             raise UserError(f"topology {name} needs --clients")
         clients = rows * cols
-    return topology(name, clients, clusters=clusters, seed=seed, **options)
+    try:
+        return topology(name, clients, clusters=clusters, seed=seed, **options)
+    except SettingError as error:
+        raise error.renamed(error.key.replace("option ", "--")) from None
 
 
 def _read(file: Path, name: str | None, clients: int | None) -> Topology:
