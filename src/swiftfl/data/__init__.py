@@ -1,9 +1,9 @@
 """Data: datasets, who holds which samples, batches, augmentation."""
 
+from swiftfl.data import partitions as _partitions  # which register themselves
 from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches, NoSamples
 from swiftfl.data.dataset import Dataset
-from swiftfl.data import partitions as _partitions  # which register themselves
 from swiftfl.data.parse import PARTITIONS, partition
 from swiftfl.data.partition import Partition
 from swiftfl.data.registry import DATASETS, dataset

@@ -45,7 +45,9 @@ def _import_file(path: Path) -> None:
     if before is not None and getattr(before, "__file__", None) == str(path):
         return
     if before is not None:
-        raise UserError(f"cannot import {path}: there is a module called {path.stem} already; rename the file")
+        raise UserError(
+            f"cannot import {path}: there is a module called {path.stem} already; rename the file"
+        )
     if not path.is_file():
         raise UserError(f"cannot import {path}: there is no such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -27,7 +27,6 @@ from swiftfl.workload.resnet import (
     thin_resnet152,
 )
 
-
 MODELS: Registry[Callable[..., nn.Module]] = Registry("model")
 """Functions of the inputs' shape, the number of classes and options of their own."""
 
@@ -91,7 +90,9 @@ class Factory:
         return MODELS[self.name](self.shape, self.classes, **dict(self.options))
 
 
-def model(name: str, shape: Sequence[int], classes: int, norm: str | None = None, **options: object) -> Factory:
+def model(
+    name: str, shape: Sequence[int], classes: int, norm: str | None = None, **options: object
+) -> Factory:
     """A factory of the named model for inputs of this shape; `norm` is "batch" or "group".
 
     Built once without memory here, so that an impossible request is refused at once.
