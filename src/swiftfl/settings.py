@@ -103,9 +103,9 @@ def checked_options(
     >>> from swiftfl.registry import options_of
     >>> checked_options("ring", options_of(ring), {"hops": "2"})
     {'hops': 2}
-    >>> checked_options("ring", options_of(ring), {"hop": 2}, "topology.options.")
+    >>> checked_options("ring", options_of(ring), {"hop": 2}, "topology.")
     Traceback (most recent call last):
-    swiftfl.settings.SettingError: topology.options.hop: there is no such setting: did you mean hops? (ring has hops)
+    swiftfl.settings.SettingError: topology.hop: there is no such setting: did you mean hops? (ring has hops)
     """
     for name in given:
         if name not in options and (others := elsewhere(name)):

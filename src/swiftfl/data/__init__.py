@@ -1,6 +1,6 @@
 """Data: datasets, who holds which samples, batches, augmentation."""
 
-from swiftfl.data import partitions as _partitions  # which register themselves
+from swiftfl.data import partitions  # which registers them
 from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches, NoSamples
 from swiftfl.data.dataset import Dataset
@@ -21,4 +21,5 @@ __all__ = [
     "from_tensors",
     "from_torch_dataset",
     "partition",
+    "partitions",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,7 +32,7 @@ def recorded_names(names: Iterable[str]) -> list[str]:
 
 
 def _import_module(name: str) -> None:
-    here = os.getcwd()
+    here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
     importlib.import_module(name)
@@ -51,7 +50,8 @@ def _import_file(path: Path) -> None:
     if not path.is_file():
         raise UserError(f"cannot import {path}: there is no such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
