@@ -14,8 +14,8 @@ import sys
 
 from live import SIZE, STEPS, asleep, busy, show
 from swiftfl.engines import Setup
-from swiftfl.engines.live.local.worker import LiveOptions
 from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
 from swiftfl.reproduce.live_baseline import Spent, spent
 from swiftfl.transports import launch

@@ -19,7 +19,7 @@ import numpy as np
 from swiftfl.costs import Costs, Slowdown
 from swiftfl.engines import Setup
 from swiftfl.engines.live.local.engine import Local
-from swiftfl.engines.live.local.worker import LiveOptions
+from swiftfl.engines.live.options import LiveOptions
 from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import recipe
 from swiftfl.sample import Batch, Slope
@@ -72,23 +72,23 @@ def until_loss(setup: Setup, loss: float) -> Run:
     engine = Local(setup, None, LiveOptions(save_seconds=None))
     try:
         engine.start()
-        while not engine.board.started and not engine.over:
+        while not engine.status.started and not engine.over:
             time.sleep(0.01)
         while not engine.wait(LOOK):
             now = engine.now
-            (found,) = setup.workload.evaluate([consensus(engine.models())])
+            (found,) = setup.workload.evaluate([consensus(engine.models)])
             if found.loss <= loss:
                 return Run(now, _others(engine))
             assert now < LIMIT, f"loss {found.loss} after {LIMIT} s"
-        raise AssertionError(f"the run ended above a loss of {loss}: {engine.errors}")
+        raise AssertionError(f"the run ended above a loss of {loss}: {engine.supervisor.warnings}")
     finally:
         engine.close()
 
 
 def _others(engine: Local) -> float:
     names = ("compute", "communication", "waiting")
-    spent = sum(np.array(engine.board.column(name)) for name in names) / np.array(
-        engine.board.column("steps")
+    spent = sum(np.array(engine.status.column(name)) for name in names) / np.array(
+        engine.status.column("steps")
     )
     epochs = [spent[i] * engine.setup.batches[i].steps_per_epoch for i in range(engine.n) if i != SLOW]
     return float(np.mean(epochs))

@@ -14,7 +14,8 @@ import swiftfl
 from swiftfl.algorithm import Algorithm
 from swiftfl.engines import Setup
 from swiftfl.engines.live.local.engine import Local
-from swiftfl.engines.live.local.worker import LiveOptions
+from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.engines.membership import Dynamics, Membership
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
@@ -66,14 +67,26 @@ def live_setup(
 
 
 @contextlib.contextmanager
-def running(setup: Setup, folder: Path | None = None, **options: Any) -> Iterator[Local]:
+def running(
+    setup: Setup, folder: Path | None = None, resume: ResumePoint | None = None, **options: Any
+) -> Iterator[Local]:
     """A started run, ended whatever happens."""
-    engine = Local(setup, folder, LiveOptions(**options))
+    engine = Local(setup, folder, LiveOptions(**options), resume)
     try:
         engine.start()
         yield engine
     finally:
         engine.close()
+
+
+def resumed(setup: Setup, folder: Path, elapsed: float = 0.0) -> contextlib.AbstractContextManager[Local]:
+    """A run that goes on from its clients' saves."""
+    return running(setup, folder, find_resume_point(folder, setup, elapsed))
+
+
+def events(engine: Local, kind: str) -> list[dict[str, Any]]:
+    """All events of a kind so far."""
+    return [row for row in engine.supervisor._log if row["event"] == kind]
 
 
 def until(happened: Callable[[], bool], what: str = "what is awaited", limit: float = LIMIT) -> None:
@@ -84,7 +97,7 @@ def until(happened: Callable[[], bool], what: str = "what is awaited", limit: fl
 
 
 def steps(engine: Local) -> list[float]:
-    return engine.board.column("c")
+    return engine.status.column("c")
 
 
 def under_way(engine: Local, c: int = 3) -> None:
@@ -102,7 +115,8 @@ def alive(pid: int) -> bool:
 
 
 def pids(engine: Local) -> list[int]:
-    until(lambda: len(engine._nursery.pids) == engine.n, "the start of every client")
+    server = engine.fork_server
+    until(lambda: server is not None and len(server.pids) == engine.n, "the start of every client")
     return [engine.pid(i) for i in range(engine.n)]
 
 

@@ -20,8 +20,8 @@ from dataclasses import replace
 from live_worlds import Unhurried, live_setup
 
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, Swift, dsgd
-from swiftfl.engines.live.local.worker import LiveOptions
 from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.options import LiveOptions
 from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import every
 from swiftfl.transports.messages.doorbell import Doorbell
@@ -80,22 +80,22 @@ def main(names: Sequence[str], mishap: str, seconds: float) -> None:
 
 
 def tell(name: str, engine: Mpi, workload: Unlucky) -> None:
-    there = [model for i, model in enumerate(engine.models()) if i in engine.members()]
+    there = [model for i, model in enumerate(engine.models) if i in engine.members()]
     loss = workload.evaluate([consensus(there)])[0].loss
     start = workload.evaluate([engine.x0])[0].loss
     answer = {
         "algorithm": name,
         "recorder": engine.me,
-        "lost": sorted(engine.lost),
-        "steps": [int(c) - 1 for c in engine.board.column("c")],
+        "lost": sorted(engine.supervisor.lost),
+        "steps": [int(c) - 1 for c in engine.status.column("c")],
         "loss": loss,
         "start": start,
         "refused": engine.transport.refused,
         "renewals": 0 if engine.network is None else engine.network.renewals,
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "wall": engine.now,
-        "split": {k: sum(engine.board.column(k)) for k in ("compute", "communication", "waiting")},
-        "cpu": sum(engine.board.column("cpu")) / max(1.0, sum(engine.board.column("steps"))),
+        "split": {k: sum(engine.status.column(k)) for k in ("compute", "communication", "waiting")},
+        "cpu": sum(engine.status.column("cpu")) / max(1.0, sum(engine.status.column("steps"))),
     }
     print(json.dumps(answer), flush=True)
 

@@ -96,7 +96,7 @@ def test_a_stopped_run_is_resumed_to_its_end(
     )
     record = out / "clients" / "client-0003.jsonl"
     end = time.monotonic() + LIMIT
-    while not (record.is_file() and record.read_text().count('"saw"') >= 20):
+    while not (record.is_file() and record.read_text().count('"fetched"') >= 20):
         assert running.poll() is None, running.stderr.read() if running.stderr else ""
         assert time.monotonic() < end
         time.sleep(0.02)

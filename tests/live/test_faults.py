@@ -13,13 +13,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, Unhurried, alive, live_setup, pids, running, steps, under_way, until
+from live_worlds import (
+    LIMIT,
+    Unhurried,
+    alive,
+    events,
+    live_setup,
+    pids,
+    resumed,
+    running,
+    steps,
+    under_way,
+    until,
+)
 
 from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
 from swiftfl.engines.live import saves
 from swiftfl.engines.live.local import worker as process
 from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.forkserver import Launch
+from swiftfl.engines.live.local.worker import Worker
 from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.status import Tally
 from swiftfl.errors import UserError
 from swiftfl.rules import SGD
 from swiftfl.sample import Batch, Slope
@@ -40,7 +55,7 @@ def resident(pid: int) -> int:
 def kill(engine: Local, *clients: int) -> None:
     for i in clients:
         os.kill(pids(engine)[i], signal.SIGKILL)
-    until(lambda: set(clients) <= set(engine.lost), "the notice of a loss", NOTICED)
+    until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss", NOTICED)
 
 
 def test_a_stopped_neighbour_costs_neither_time_nor_memory() -> None:
@@ -60,7 +75,7 @@ def test_a_stopped_neighbour_costs_neither_time_nor_memory() -> None:
             assert after[i] - before[i] > 0.2 * usual * passed
             assert resident(engine.pid(i)) < held[i] + (4 << 20)
         assert after[1] == before[1]
-        assert engine.lost == []
+        assert engine.supervisor.lost == []
         until(lambda: steps(engine)[1] > after[1], "the stopped client's next step")
 
 
@@ -70,12 +85,12 @@ def test_survivors_of_a_kill_finish(killed: tuple[int, ...], tmp_path: Path) -> 
         under_way(engine)
         kill(engine, *killed)
         assert engine.wait(LIMIT)
-        assert sorted(engine.lost) == list(killed)
+        assert sorted(engine.supervisor.lost) == list(killed)
         assert [steps(engine)[i] for i in engine.members()] == [151.0] * (4 - len(killed))
-        assert engine.network is not None
-        assert engine.network.renewals >= 1
-        live = engine.models()
-        assert sorted(e["client"] for e in engine.log if e["event"] == "lost") == list(killed)
+        assert engine.supervisor.network is not None
+        assert engine.supervisor.network.renewals >= 1
+        live = engine.models
+        assert sorted(e["client"] for e in events(engine, "lost")) == list(killed)
         for i in engine.members():
             assert abs(engine.terms[i].w.own + sum(engine.terms[i].w.of.values()) - 1) < 1e-12
             assert not set(engine.terms[i].w.of) & set(killed)
@@ -90,9 +105,9 @@ def test_algorithms_in_rounds_go_on_without_the_lost(algorithm, tmp_path: Path) 
         under_way(engine)
         kill(engine, 1)
         assert engine.wait(LIMIT)
-        assert engine.lost == [1]
+        assert engine.supervisor.lost == [1]
         assert [steps(engine)[i] for i in engine.members()] == [61.0] * 3
-        assert np.isfinite(engine.models()).all()
+        assert np.isfinite(engine.models).all()
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["its save", "a neighbour's model"])
@@ -103,14 +118,14 @@ def test_a_lost_client_comes_back(saved: bool, tmp_path: Path) -> None:
     ) as engine:
         under_way(engine, 12)
         os.kill(engine.pid(2), signal.SIGKILL)
-        until(lambda: any(event["event"] == "join" for event in engine.log), "the return", NOTICED + 5)
+        until(lambda: bool(events(engine, "join")), "the return", NOTICED + 5)
         assert engine.wait(LIMIT)
-        assert engine.lost == []
-        assert engine.restarts == [0, 0, 1, 0]
+        assert engine.supervisor.lost == []
+        assert engine.supervisor.restarts == [0, 0, 1, 0]
         assert steps(engine) == [121.0] * 4
-        assert [e["how"] for e in engine.log if e["event"] == "restart"] == ["saved" if saved else "model"]
+        assert [e["how"] for e in events(engine, "restart")] == ["save" if saved else "model"]
         assert set(engine.terms[1].w.of) == {0, 2}
-        live = engine.models()
+        live = engine.models
     for mine, repeated in zip(live, replay(setup, folder), strict=True):
         np.testing.assert_array_equal(mine, repeated)
 
@@ -120,9 +135,9 @@ def test_a_client_comes_back_into_rounds(tmp_path: Path) -> None:
     with running(setup, tmp_path / "clients", restart_lost=True) as engine:
         under_way(engine, 5)
         os.kill(engine.pid(2), signal.SIGKILL)
-        until(lambda: any(event["event"] == "join" for event in engine.log), "the return", NOTICED + 5)
+        until(lambda: bool(events(engine, "join")), "the return", NOTICED + 5)
         assert engine.wait(LIMIT)
-        assert engine.lost == []
+        assert engine.supervisor.lost == []
         assert steps(engine) == [301.0] * 4
 
 
@@ -134,14 +149,15 @@ from swiftfl.algorithms import Swift
 if __name__ == "__main__":
     with running(live_setup(Swift(), epochs=100000), Path(sys.argv[1])) as engine:
         under_way(engine)
-        print(engine._nursery.pid, *pids(engine), flush=True)
+        print(engine.fork_server.pid, *pids(engine), flush=True)
         time.sleep(60)
 """
 
 
 def test_nobody_outlives_a_killed_parent(tmp_path: Path) -> None:
     tests = Path(__file__).parent
-    environment = {**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}"}
+    path = f"{tests}:{tests.parent}:{os.environ.get('PYTHONPATH', '')}"
+    environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-c", PARENT, str(tmp_path / "clients")]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
@@ -166,11 +182,11 @@ def test_a_full_disk_costs_saves_and_record_but_not_the_training(
     setup = live_setup(Swift(), dimension=200, epochs=10)
     with running(setup, tmp_path / "clients", save_steps=5) as engine:
         assert engine.wait(LIMIT)
-    assert engine.lost == []
+    assert engine.supervisor.lost == []
     assert steps(engine) == [51.0] * 4
-    assert sum(engine.board.column("saves_failed")) >= 4
-    assert any("cannot save" in text for text in engine.warnings)
-    assert any("cannot be replayed" in text for text in engine.warnings)
+    assert sum(engine.status.column("saves_failed")) >= 4
+    assert any("cannot save" in text for text in engine.supervisor.warnings)
+    assert any("cannot be replayed" in text for text in engine.supervisor.warnings)
     assert not list((tmp_path / "clients").glob(".*"))
 
 
@@ -182,7 +198,7 @@ def test_no_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     said: list[str] = []
     saver = saves.Saver(tmp_path, 3, 0, said.append)
     for _ in range(2):
-        assert not saver.save(saves.State(np.zeros(3)), 0.0)
+        assert not saver.save(saves.State(np.zeros(3)), Tally(), 0.0)
     assert saver.failed == 2
     assert len(said) == 1
     assert "No space left" in said[0]
@@ -190,25 +206,28 @@ def test_no_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 class Mad(Unhurried):
-    """One client's gradients are not numbers from some step on."""
+    """One client's gradients are not numbers for a few steps."""
 
     def gradient(self, x: Vector, batch: Batch) -> Slope:
         slope = super().gradient(x, batch)
-        return Slope(slope.g * np.nan, slope.loss) if batch.client == 2 and batch.counter >= 10 else slope
+        return (
+            Slope(slope.g * np.nan, slope.loss) if batch.client == 2 and 10 <= batch.counter < 15 else slope
+        )
 
 
-def test_models_that_are_not_finite_are_refused_counted_and_never_averaged(tmp_path: Path) -> None:
+def test_a_step_that_is_not_finite_is_left_out_and_the_client_recovers(tmp_path: Path) -> None:
     setup = live_setup(Swift(), epochs=10)
     setup.__dict__["workload"] = Mad(setup.workload, 0.0)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
-        models = engine.models()
-    assert np.isnan(models[2]).all()
-    assert np.isfinite([models[i] for i in (0, 1, 3)]).all()
-    refused = engine.board.column("not_finite")
-    assert refused[1] > 0
-    assert refused[3] > 0
-    assert refused[0] == 0
+        models = engine.models
+        assert engine.discarding() == []
+    assert np.isfinite(models).all()
+    assert steps(engine) == [51.0] * 4
+    assert engine.figures()["discarded"] == 5
+    assert engine.figures()["refused"] == 0
+    (warning,) = events(engine, "warning")
+    assert warning["text"] == "client 2: step 10 gave numbers that are not finite; the step was left out"
     for mine, repeated in zip(models, replay(setup, tmp_path / "clients"), strict=True):
         np.testing.assert_array_equal(mine, repeated)
 
@@ -219,45 +238,45 @@ def test_when_everybody_is_lost_the_run_is_over() -> None:
         kill(engine, 0, 1, 2, 3)
         assert engine.wait(LIMIT)
         with pytest.raises(ValueError, match="no client is left"):
-            engine.fail_if_all_are_lost()
+            engine.supervisor.fail_if_all_are_lost()
 
 
 def test_a_client_killed_before_the_start_does_not_hold_up_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first_state = process._first_state
+    first_state = Worker._first_state
 
-    def dies(home: process.Home, birth: process.Birth, transport: object) -> object:
-        if birth.client == 3:
+    def dies(worker: Worker, launch: Launch, transport: object) -> object:
+        if launch.client == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-        return first_state(home, birth, transport)  # type: ignore[arg-type]
+        return first_state(worker, launch, transport)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(process, "_first_state", dies)
+    monkeypatch.setattr(Worker, "_first_state", dies)
     with running(live_setup(Swift(), epochs=4)) as engine:
         assert engine.wait(LIMIT)
-        assert engine.lost == [3]
+        assert engine.supervisor.lost == [3]
         assert steps(engine)[:3] == [21.0] * 3
 
 
-def test_a_killed_nursery_ends_the_run() -> None:
+def test_a_killed_fork_server_ends_the_run() -> None:
     with running(live_setup(Swift(), epochs=10_000)) as engine:
         under_way(engine)
         mine = pids(engine)
-        os.kill(engine._nursery.pid, signal.SIGKILL)
+        os.kill(engine.fork_server.pid, signal.SIGKILL)
         assert engine.wait(LIMIT)
-        assert sorted(engine.lost) == [0, 1, 2, 3]
+        assert sorted(engine.supervisor.lost) == [0, 1, 2, 3]
         until(lambda: not any(map(alive, mine)), "the end of every client", 5)
 
 
 def test_an_error_in_a_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(home: process.Home, birth: process.Birth, transport: object) -> object:
-        raise UserError(f"client {birth.client} cannot")
+    def fails(worker: Worker, launch: Launch, transport: object) -> object:
+        raise UserError(f"client {launch.client} cannot")
 
-    monkeypatch.setattr(process, "_first_state", fails)
+    monkeypatch.setattr(Worker, "_first_state", fails)
     with running(live_setup(Swift(), epochs=4)) as engine:
         assert engine.wait(LIMIT)
         with pytest.raises(UserError, match=r"no client is left: client \d cannot"):
-            engine.fail_if_all_are_lost()
+            engine.supervisor.fail_if_all_are_lost()
 
 
 @pytest.mark.parametrize(("algorithm", "method"), [(Swift(), "ccs"), (dsgd(), "metropolis")])
@@ -269,17 +288,12 @@ def test_a_run_whose_clients_all_died_goes_on_from_their_saves(
         under_way(engine, 12)
         kill(engine, 0, 1, 2, 3)
         assert engine.wait(LIMIT)
-    saved = saves.common([saves.read_all(folder, i, 7) for i in range(4)], engine.in_rounds)
-    counters = [one.state.c for one in saved if one is not None]
-    assert len(counters) == 4
-    assert all(c % 5 == 0 for c in counters)
-    again = Local(setup, folder, process.LiveOptions(session=1), saved)
-    try:
-        again.start()
+    with resumed(setup, folder) as again:
+        counters = [start.c for start in again.resume.starts if start is not None]
+        assert len(counters) == 4
+        assert all(c % 5 == 0 for c in counters)
         assert again.wait(LIMIT)
         assert steps(again) == [31.0] * 4
-        live = again.models()
-    finally:
-        again.close()
+        live = again.models
     for mine, repeated in zip(live, replay(setup, folder), strict=True):
         np.testing.assert_array_equal(mine, repeated)

@@ -13,10 +13,8 @@ from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Swift, dsgd, ldsgd,
 from swiftfl.costs import Costs
 from swiftfl.engines import Virtual
 from swiftfl.engines.influence import rate_report
-from swiftfl.engines.live.local.engine import Local
-from swiftfl.engines.live.local.worker import LiveOptions
 from swiftfl.engines.live.replay import replay
-from swiftfl.engines.live.saves import common, read_all
+from swiftfl.engines.live.resume import find_resume_point
 from swiftfl.engines.membership import Dynamics
 from swiftfl.errors import UserError
 from swiftfl.rules import SGD
@@ -32,14 +30,14 @@ def test_swift_ends_near_the_optimum_and_leaves_nothing_behind(tmp_path: Path) -
     with running(setup, tmp_path / "clients") as engine:
         mine = pids(engine)
         assert engine.wait(LIMIT)
-        live = np.mean(engine.models(), axis=0)
+        live = np.mean(engine.models, axis=0)
     simulated = np.mean(run_to_end(Virtual(dataclasses.replace(setup, network=None))).models, axis=0)
-    assert engine.lost == []
-    assert engine.errors == {}
+    assert engine.supervisor.lost == []
+    assert engine.fork_server is not None
     assert not engine.stopped
     assert steps(engine) == [301.0] * 4
     assert np.linalg.norm(live - simulated) < 0.2 * np.linalg.norm(simulated)
-    assert not any(map(alive, [*mine, engine._nursery.pid]))
+    assert not any(map(alive, [*mine, engine.fork_server.pid]))
     assert shared_memory_files() == before
 
 
@@ -48,7 +46,7 @@ def test_algorithms_in_rounds_end_as_in_simulation(algorithm, tmp_path: Path) ->
     setup = live_setup(algorithm, seconds=0.0, method="metropolis", epochs=6)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
-        live = engine.models()
+        live = engine.models
     simulated = run_to_end(Virtual(dataclasses.replace(setup, network=None))).models
     again = replay(setup, tmp_path / "clients")
     for mine, theirs, repeated in zip(live, simulated, again, strict=True):
@@ -61,7 +59,7 @@ def test_swift_is_replayed_bit_for_bit(s: int, tmp_path: Path) -> None:
     setup = live_setup(Swift(every(s), SGD(0.9)), n=5, seconds=0.001, epochs=10)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
-        live = engine.models()
+        live = engine.models
     for mine, repeated in zip(live, replay(setup, tmp_path / "clients"), strict=True):
         np.testing.assert_array_equal(mine, repeated)
 
@@ -70,7 +68,7 @@ def test_adpsgd_runs_and_says_that_it_cannot_be_replayed(tmp_path: Path) -> None
     setup = live_setup(AdPsgd(), seconds=0.001, method="metropolis", epochs=6)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
-        assert np.isfinite(engine.models()).all()
+        assert np.isfinite(engine.models).all()
     with pytest.raises(UserError, match="cannot be replayed"):
         replay(setup, tmp_path / "clients")
 
@@ -78,16 +76,17 @@ def test_adpsgd_runs_and_says_that_it_cannot_be_replayed(tmp_path: Path) -> None
 def test_models_can_be_seen_while_they_are_trained() -> None:
     for algorithm, method in ((Swift(), "ccs"), (dsgd(), "metropolis"), (AdPsgd(), "metropolis")):
         with running(live_setup(algorithm, seconds=0.002, method=method, epochs=10_000)) as engine:
-            until(lambda: all((x != engine.x0).any() for x in engine.models()), "a model to look at")
+            until(lambda: all((x != engine.x0).any() for x in engine.models), "a model to look at")
 
 
 def test_a_count_of_iterations_ends_a_run() -> None:
     for algorithm, method in ((Swift(), "ccs"), (dsgd(), "metropolis")):
-        with running(live_setup(algorithm, seconds=0.002, method=method, iterations=60)) as engine:
+        setup = live_setup(algorithm, seconds=0.002, method=method, iterations=60)
+        with running(setup) as engine:
             assert engine.wait(LIMIT)
             assert not engine.stopped
             assert 60 <= engine.iteration <= 400
-            if engine.in_rounds:
+            if setup.algorithm.in_rounds:
                 assert len(set(steps(engine))) == 1
 
 
@@ -99,19 +98,15 @@ def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp
         engine.stop()
         assert engine.wait(LIMIT)
         assert engine.stopped
-        assert engine.lost == []
-    saves = common([read_all(folder, i, 7) for i in range(4)], engine.in_rounds)
-    assert [saved.state.c for saved in saves if saved] == steps(engine)
-    if engine.in_rounds:
+        assert engine.supervisor.lost == []
+    point = find_resume_point(folder, setup)
+    assert [start.c for start in point.starts if start] == steps(engine)
+    if setup.algorithm.in_rounds:
         assert len(set(steps(engine))) == 1
-    engine = Local(setup, folder, LiveOptions(session=1), saves)
-    try:
-        engine.start()
+    with running(setup, folder, point) as engine:
         assert engine.wait(LIMIT)
         assert steps(engine) == [61.0] * 4
-        live = engine.models()
-    finally:
-        engine.close()
+        live = engine.models
     for mine, repeated in zip(live, replay(setup, folder), strict=True):
         np.testing.assert_array_equal(mine, repeated)
 
@@ -121,10 +116,9 @@ def test_a_slow_client_slows_nobody_and_its_rate_is_seen() -> None:
     with running(setup) as engine:
         until(lambda: max(steps(engine)) >= 60, "60 steps")
         taken = steps(engine)
-        times = engine.board.rows[:, [engine.board.at(k) for k in ("compute", "communication", "waiting")]]
-        seconds = times.sum(axis=1).tolist()
+        seconds = np.sum(list(engine.status.seconds().values()), axis=0).tolist()
     assert taken[1] < 0.6 * min(taken[0], taken[2], taken[3])
-    report = rate_report(range(4), [0.25] * 4, setup.weights, engine.board.column("steps"), seconds)
+    report = rate_report(range(4), [0.25] * 4, setup.weights, engine.status.column("steps"), seconds)
     assert report.true[1] < 0.18 < min(report.true[0], report.true[2], report.true[3])
     assert report.gap > 0.05
     assert report.row_sum_error > 0.01
@@ -135,8 +129,11 @@ def test_measured_influence_is_sent_to_clients_while_they_train(tmp_path: Path) 
     costs = Costs(slowdowns=slow({1: 4.0}))
     setup = live_setup(Swift(), seconds=0.004, epochs=400, costs=costs, dynamics=dynamics)
     with running(setup, tmp_path / "clients") as engine:
-        assert engine.network is not None
-        until(lambda: engine.network is not None and engine.network.renewals >= 3, "three renewals")
-        assert engine.network.influence[1] < 0.2
+        assert engine.supervisor.network is not None
+        until(
+            lambda: engine.supervisor.network is not None and engine.supervisor.network.renewals >= 3,
+            "three renewals",
+        )
+        assert engine.supervisor.network.influence[1] < 0.2
         assert engine.terms[1].scale > 1.2
         until(lambda: (tmp_path / "clients/client-0001.jsonl").read_text().count('"terms"') >= 2, "new terms")

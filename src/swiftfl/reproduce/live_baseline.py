@@ -14,11 +14,11 @@ from swiftfl.algorithm import Algorithm
 from swiftfl.data.batches import NoSamples
 from swiftfl.engines import Setup
 from swiftfl.engines.live.local.engine import Local
-from swiftfl.engines.live.local.worker import LiveOptions
 from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_algorithm, build_topology, weights_method
-from swiftfl.experiment.measure import mean_per_epoch
+from swiftfl.experiment.measure_live import per_epoch
 from swiftfl.graph import Topology, communication_coefficients
 from swiftfl.record import RunFolder
 from swiftfl.reproduce.hardware import BASELINE
@@ -79,12 +79,9 @@ class Spent:
 
 def spent(engine: Local | Mpi) -> Spent:
     """How the clients of a run that is over spent their time."""
-    if engine.lost:
-        raise UserError(f"clients {sorted(engine.lost)} were lost while times were measured")
-    steps, batches = engine.board.column("steps"), engine.setup.batches
-    epochs = [count / mine.steps_per_epoch for count, mine in zip(steps, batches, strict=True)]
-    parts = ("compute", "communication", "waiting", "cpu")
-    return Spent(*(mean_per_epoch(engine.board.column(name), epochs) for name in parts))
+    if engine.supervisor.lost:
+        raise UserError(f"clients {sorted(engine.supervisor.lost)} were lost while times were measured")
+    return Spent(*(per_epoch(engine, name) for name in ("compute", "communication", "waiting", "cpu")))
 
 
 def run_locally(setup: Setup) -> Spent:

@@ -1,4 +1,4 @@
-"""The life of one client in real time: the loop that serves its verbs over a transport.
+"""One client in real time: the loop that serves its verbs over a transport.
 
 The loop knows nothing of how its process was made, nor of the others but through its `Transport`
 (models) and its `Control` (what the engine tells it, and what it tells the engine). Every second of a
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -21,45 +20,38 @@ from swiftfl.client import Client, State
 from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
 from swiftfl.engines.live.journal import Journal, version
 from swiftfl.engines.live.saves import Saver
+from swiftfl.engines.live.status import Order, Tally
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.sample import Slope
 from swiftfl.transports.base import Lost, Stopped, Transport
-from swiftfl.vector import Vector, mix
+from swiftfl.vector import Vector, finite, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Load, Mix, Publish, Verb
 
-Order = Literal["go_on", "save", "stop", "finish"]
 Outcome = Literal["stopped", "finished"]
 _SHOW_EVERY = 0.5
 
 
-@dataclass
-class Tally:
-    """What a client reports of itself; totals since the start of this life."""
-
-    compute: float = 0.0
-    communication: float = 0.0
-    waiting: float = 0.0
-    loss_sum: float = 0.0
-    loss_count: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    saves_failed: int = 0
-
-
 class Control(Protocol):
-    """A client's line to its engine; no call ever blocks but `hold`."""
+    """A client's channel to its engine; no call ever blocks but `hold`."""
 
     def report(self, c: int, tally: Tally) -> None:
         """Step c is about to start."""
 
-    def news(self) -> list[Terms]:
-        """New terms that have arrived since the last call, oldest first."""
+    def new_terms(self) -> list[Terms]:
+        """Terms that have arrived since the last call, oldest first."""
 
     def order(self, c: int) -> Order:
         """What to do before step c."""
 
     def hold(self, c: int) -> Order:
         """Asked to stop before step c: wait until that is final (stop, finish) or withdrawn (go_on)."""
+
+    def set_waits(self, waits: bool) -> None:
+        """Whether this client waits for others now, so that nobody takes it for blocked."""
+
+    def warn(self, text: str) -> None:
+        """A warning to the user."""
 
 
 class LiveClient:
@@ -70,23 +62,26 @@ class LiveClient:
         setup: Setup,
         index: int,
         state: State,
-        life: int,
+        incarnation: int,
         transport: Transport,
         control: Control,
         journal: Journal,
         saver: Saver,
         terms: Terms,
+        tally: Tally | None = None,
     ) -> None:
-        self.setup, self.index, self.state, self.life = setup, index, state, life
+        self.setup, self.index, self.state, self.incarnation = setup, index, state, incarnation
         self.transport, self.control = transport, control
         self.journal, self.saver = journal, saver
-        self.tally = Tally()
-        self.gate = Gate(state.x)
+        self.tally = tally or Tally()
+        self.gate = Gate(state.x, self.tally.refused)
         self.in_rounds = setup.algorithm.in_rounds
         self.began = time.perf_counter()
         self._mark = self.began  # when the verb that is being served began,
         self._blocked = 0.0  # and how long the transport had been blocked by then
-        self._open: list[LazyInbox] = []
+        self._open: list[tuple[int, LazyInbox, dict[int, int]]] = []  # number, inbox, what is on record of it
+        self._inboxes = 0  # of this step
+        self._left_out = False  # whether this step's move was not finite, and left out
         self._cell = False
         self._publishes, self._shown = False, self.began
         self._waiting_terms: list[Terms] = []
@@ -125,8 +120,7 @@ class LiveClient:
             now = time.perf_counter()
             self._show(now)
             if order == "save" or self.saver.due(self.state.c, now):
-                self.saver.save(self._current(), now)
-                self.tally.saves_failed = self.saver.failed
+                self._save(self._current())
             try:
                 self.step()
             except Stopped:
@@ -136,11 +130,30 @@ class LiveClient:
     def step(self) -> None:
         """One local step of the algorithm, its verbs served."""
         began = time.perf_counter()
-        spent = self.tally.communication + self.tally.waiting
-        self.state = self._serve_verbs(self.setup.algorithm.step(self.me, self.state))
-        self._note_open()
-        others = self.tally.communication + self.tally.waiting - spent
-        self.tally.compute += time.perf_counter() - began - others
+        tally = self.tally
+        spent = tally.communication + tally.waiting
+        self._open.clear()
+        self._inboxes, self._left_out = 0, False
+        after = self._serve_verbs(self.setup.algorithm.step(self.me, self.state))
+        if self._open:
+            self._close_inboxes()
+        self.state = self._accept(after)
+        tally.steps += 1
+        tally.compute += time.perf_counter() - began - (tally.communication + tally.waiting - spent)
+
+    def _accept(self, after: State) -> State:
+        """The state after a step; a step whose result is not finite is left out (and in a replay, too)."""
+        tally, before = self.tally, self.state
+        tally.discarding = int(self._left_out or not finite(after.x))
+        if not tally.discarding:
+            return after
+        tally.discarded += 1
+        if tally.discarded == 1:
+            self.control.warn(
+                f"client {self.index}: step {before.c} gave numbers that are not finite; "
+                "the step was left out"
+            )
+        return State(before.x, before.c + 1, before.memory)
 
     def _serve_verbs(self, generator: Generator[Verb, object, State]) -> State:
         serve = self._serve
@@ -153,36 +166,40 @@ class LiveClient:
             return state
 
     def announce(self) -> None:
-        """Publish the model that this life starts from, so that neighbours can use it."""
-        self.transport.publish(self.state.x, version(self.life, self.state.c))
+        """Publish the model that this client starts from, so that neighbours can use it."""
+        self.transport.publish(self.state.x, version(self.incarnation, self.state.c))
 
     def _show(self, now: float) -> None:
         """Algorithms that never publish let their model be seen now and then, by whoever evaluates."""
         if not self._publishes and now - self._shown >= _SHOW_EVERY:
             self._shown = now
-            self.transport.publish(self._current().x, version(self.life, self.state.c))
+            self.transport.publish(self._current().x, version(self.incarnation, self.state.c))
 
     def _stop(self) -> Outcome:
-        self.saver.save(self._current(), time.perf_counter())
+        self._save(self._current())
         self.journal.end(self.state.c)
         self.control.report(self.state.c, self.tally)
         return "stopped"
 
     def _finish(self) -> Outcome:
         """The last model stays with the neighbours, and nobody waits for this client any more."""
-        self.transport.publish(self.state.x, version(self.life, self.state.c))
+        self.transport.publish(self.state.x, version(self.incarnation, self.state.c))
         self.transport.finish()
         self.journal.end(self.state.c)
-        self.saver.save(self.state, time.perf_counter())
+        self._save(self.state)
         self.control.report(self.state.c, self.tally)
         return "finished"
 
-    def last_words(self) -> None:
+    def publish_last_model(self) -> None:
         """When everybody has finished: a cell that others have changed since is published again."""
         if self._cell:
             self.state = self._current()
-            self.transport.publish(self.state.x, version(self.life, self.state.c))
-            self.saver.save(self.state, time.perf_counter())
+            self.transport.publish(self.state.x, version(self.incarnation, self.state.c))
+            self._save(self.state)
+
+    def _save(self, state: State) -> None:
+        if not self.saver.save(state, self.tally, time.perf_counter()):
+            self.tally.saves_failed = self.saver.failed
 
     def _current(self) -> State:
         """The state to save: with a shared cell, the model is what the cell holds."""
@@ -194,7 +211,7 @@ class LiveClient:
 
     def _take_terms(self) -> None:
         """Adopt the newest terms that already hold; only ever between two steps."""
-        self._waiting_terms += self.control.news()
+        self._waiting_terms += self.control.new_terms()
         if not self._waiting_terms:
             return
         due = [terms for terms in self._waiting_terms if terms.from_round <= self.state.c]
@@ -212,19 +229,24 @@ class LiveClient:
         """A verb that has to do with others begins."""
         self._mark = time.perf_counter()
         self._blocked = self.transport.waited
+        if self.in_rounds:
+            self.control.set_waits(True)
 
     def _communicated(self) -> None:
         """It ends; in part of the time the transport was blocked."""
         waited = self.transport.waited - self._blocked
         self.tally.waiting += waited
         self.tally.communication += time.perf_counter() - self._mark - waited
+        if self.in_rounds:
+            self.control.set_waits(False)
 
     # --- wait-free verbs -----------------------------------------------------------------------
 
     def _publish(self, verb: Publish) -> None:
         self._publishes = True
         self._start()
-        self.transport.publish(verb.x, version(self.life, verb.version))
+        self._note_used()
+        self.transport.publish(verb.x, version(self.incarnation, verb.version))
         self._communicated()
 
     def _gradient(self, verb: Gradient) -> Slope:
@@ -243,43 +265,60 @@ class LiveClient:
         gone = self.transport.lost()
         here = [k for k in verb.neighbours if k not in gone] if gone else verb.neighbours
         inbox = NewestInbox(self.transport, here, self.gate)
-        self._open.append(inbox)
+        self._add_inbox(inbox)
         return inbox
 
     def _mix(self, verb: Mix) -> Vector:
-        if not isinstance(verb.inbox, LazyInbox):
-            return mix(verb.w, verb.x, verb.inbox)
+        inbox = verb.inbox
+        if not isinstance(inbox, LazyInbox):
+            return mix(verb.w, verb.x, inbox)
         self._start()
-        half = verb.inbox.mix(verb.w, verb.x, self.gate.spare)
-        self._note(verb.inbox)
+        half = inbox.mix(verb.w, verb.x, self.gate.spare)
+        self._note_used()
+        inbox.settle()
+        self._open = [each for each in self._open if each[1] is not inbox]
         self._communicated()
         return half
 
-    def _note(self, inbox: LazyInbox) -> None:
-        """Write down what was used, before anything that depends on it is published."""
-        write = self.journal.saw if isinstance(inbox, NewestInbox) else self.journal.met
-        write(self.state.c, inbox.used)
-        self._open = [other for other in self._open if other is not inbox]
-        if self.gate.any_refused:
-            self.tally.refused = {str(reason): count for reason, count in self.gate.refused.items()}
+    # --- what was used -------------------------------------------------------------------------
 
-    def _note_open(self) -> None:
-        for inbox in list(self._open):
-            self._note(inbox)
+    def _add_inbox(self, inbox: LazyInbox) -> None:
+        self._open.append((self._inboxes, inbox, {}))
+        self._inboxes += 1
+
+    def _note_used(self) -> None:
+        """Write down what was used so far, before anything that may depend on it is published."""
+        for number, inbox, noted in self._open:
+            if len(inbox.used) > len(noted):
+                new = {k: which for k, which in inbox.used.items() if k not in noted}
+                write = self.journal.fetched if isinstance(inbox, NewestInbox) else self.journal.exchanged
+                write(self.state.c, number, new)
+                noted.update(new)
+
+    def _close_inboxes(self) -> None:
+        """The step is over: nobody uses its inboxes any more."""
+        self._start()
+        self._note_used()
+        for _, inbox, _ in self._open:
+            inbox.settle()
+        self._open.clear()
+        self._communicated()
 
     # --- waiting verbs -------------------------------------------------------------------------
 
     def _exchange(self, verb: Exchange) -> RoundInbox:
         self._start()
+        self._note_used()
         if verb.neighbours:
             self.transport.offer(verb.x, verb.round, verb.neighbours)
         self._communicated()
         inbox = RoundInbox(self.transport, verb.neighbours, verb.round, self.gate)
-        self._open.append(inbox)
+        self._add_inbox(inbox)
         return inbox
 
     def _all_reduce(self, verb: AllReduce) -> Vector:
         self._start()
+        self._note_used()
         mean = self.transport.all_reduce(verb.value, verb.weight, verb.round)
         self._communicated()
         return mean
@@ -293,6 +332,7 @@ class LiveClient:
 
     def _average_with(self, verb: AverageWith) -> Vector:
         self._start()
+        self._note_used()
         try:
             x = self.transport.average_with(verb.neighbour)
         except Lost:
@@ -302,6 +342,11 @@ class LiveClient:
 
     def _add(self, verb: Add) -> Vector:
         self._start()
-        x = self.transport.add(verb.move, verb.statistics)
+        self._note_used()
+        if finite(verb.move):
+            x = self.transport.add(verb.move, verb.statistics)
+        else:
+            self._left_out = True
+            x = self.transport.load()
         self._communicated()
         return x

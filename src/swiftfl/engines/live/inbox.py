@@ -1,8 +1,10 @@
 """What reaches a client from outside, looked at before it is averaged.
 
-`Fetch` and `Exchange` reply with an inbox that has read nothing yet: `Mix` takes the neighbours' models
-one at a time, in place, so that averaging costs one extra model of memory whatever the degree. An inbox
-remembers what was really used, which is what a replay needs to know.
+`Fetch` and `Exchange` reply with an inbox that has read nothing yet. A model that the algorithm looks at
+(`inbox[k]`, iteration) is copied at the first look, and stays as it was. One that is only mixed is read in
+place, so that averaging costs one extra model of memory whatever the degree. Either way an inbox is a
+snapshot: each neighbour has one model and one version in it. It remembers which were really used, because
+that is what a replay needs to know.
 
 A model that does not fit (not finite, of the wrong length, older than one seen before) is refused: it
 is counted, and its weight stays with the client itself, as that of a neighbour who is gone.
@@ -11,6 +13,7 @@ is counted, and its weight stays with the client itself, as that of a neighbour 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -27,11 +30,10 @@ REASONS: tuple[Reason, ...] = ("not_finite", "wrong_length", "older_than_seen")
 class Gate:
     """Admits or refuses the models of neighbours, and counts what it refused."""
 
-    def __init__(self, like: Vector) -> None:
+    def __init__(self, like: Vector, refused: dict[Reason, int] | None = None) -> None:
         self.size, self.dtype = like.size, like.dtype
         self.newest: dict[int, int] = {}
-        self.refused: dict[Reason, int] = dict.fromkeys(REASONS, 0)
-        self.any_refused = False
+        self.refused = dict.fromkeys(REASONS, 0) if refused is None else refused
         self.spare = np.empty_like(like)  # for the product of a model and its coefficient
 
     def admits(self, neighbour: int, model: Vector, version: int, look: bool) -> bool:
@@ -47,51 +49,92 @@ class Gate:
 
     def _refuse(self, reason: Reason) -> bool:
         self.refused[reason] += 1
-        self.any_refused = True
         return False
 
 
 class LazyInbox(Mapping[int, Vector]):
-    """A lazy inbox. `used` tells, per neighbour, which version was averaged."""
+    """An inbox that reads when it is used; `used` holds, per neighbour, the version that was.
+
+    Iterating gives the neighbours whose models may be used, and so looks at all of them.
+    """
 
     def __init__(self, neighbours: Sequence[int]) -> None:
         self.neighbours = neighbours
         self.used: dict[int, int] = {}
+        self._pinned: dict[int, Vector | None] = {}
+        self._mixed = False
 
+    @abstractmethod
     def take(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
         """Use the model of k in place; False if there is none that may be used, whatever `use` has seen."""
-        raise NotImplementedError
+
+    # --- looking -----------------------------------------------------------------------------------
+
+    def __getitem__(self, k: int) -> Vector:
+        model = self._pin(k) if k in self.neighbours else None
+        if model is None:
+            raise KeyError(k)
+        return model
+
+    def __contains__(self, k: object) -> bool:
+        return isinstance(k, int) and k in self.neighbours and self._pin(k) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([k for k in self.neighbours if self._pin(k) is not None])
+
+    def __len__(self) -> int:
+        return sum(self._pin(k) is not None for k in self.neighbours)
+
+    def _pin(self, k: int) -> Vector | None:
+        """The model of k as it was at the first look; None if it may not be used."""
+        self._refuse_if_mixed("look at")
+        if k not in self._pinned:
+            kept: list[Vector] = []
+            taken = self.take(k, lambda model: kept.append(model.copy()), look=True)
+            self._pinned[k] = kept[-1] if taken else None
+        return self._pinned[k]
+
+    def _refuse_if_mixed(self, what: str) -> None:
+        if self._mixed:
+            raise UserError(
+                f"an inbox was mixed already, and its models are not kept: {what} it before the Mix"
+            )
+
+    # --- mixing ------------------------------------------------------------------------------------
 
     def mix(self, w: Weights, x: Vector, spare: Vector) -> Vector:
         """`vector.mix`, in place; the weight of whoever is missing goes to x."""
-        return blend(w, x, self, spare, look=True)
+        self._refuse_if_mixed("mix")
+        out = self._mix(w, x, spare)
+        self._mixed = True
+        return out
 
-    def __getitem__(self, k: int) -> Vector:
-        """A copy, for algorithms that do more with their inbox than mixing it."""
-        kept: list[Vector] = []
-        if k not in self.neighbours or not self.take(k, lambda model: kept.append(model.copy()), look=True):
-            raise KeyError(k)
-        return kept[-1]
+    def _mix(self, w: Weights, x: Vector, spare: Vector) -> Vector:
+        return self._blend(w, x, spare, look=True)
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.neighbours)
+    def _blend(self, w: Weights, x: Vector, spare: Vector, look: bool) -> Vector:
+        """sum_k w[k] x_k + w.own x in the order of `vector.mix`, each x_k taken in place.
 
-    def __len__(self) -> int:
-        return len(self.neighbours)
+        Only the product is made in place: the sum goes on when the transport has said that all was well.
+        """
+        out = x * w.own
+        for k, coefficient in w.of.items():
+            scale = _scaled(coefficient, spare)
+            if not self._use(k, scale, look):
+                scale(x)
+            out += spare
+        return out
 
+    def _use(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
+        if k in self._pinned:
+            model = self._pinned[k]
+            if model is not None:
+                use(model)
+            return model is not None
+        return k in self.neighbours and self.take(k, use, look)
 
-def blend(w: Weights, x: Vector, inbox: LazyInbox, spare: Vector, look: bool) -> Vector:
-    """sum_k w[k] x_k + w.own x in the order of `vector.mix`, each x_k taken in place.
-
-    Only the product is made in place: the sum goes on when the transport has said that all was well.
-    """
-    out = x * w.own
-    for k, coefficient in w.of.items():
-        scale = _scaled(coefficient, spare)
-        if k not in inbox.neighbours or not inbox.take(k, scale, look):
-            scale(x)
-        out += spare
-    return out
+    def settle(self) -> None:
+        """The step is over, and the inbox will not be used any more."""
 
 
 def _scaled(coefficient: float, spare: Vector) -> Callable[[Vector], object]:
@@ -99,7 +142,7 @@ def _scaled(coefficient: float, spare: Vector) -> Callable[[Vector], object]:
 
 
 class NewestInbox(LazyInbox):
-    """The newest models of some neighbours, as they are when they are taken: never waits."""
+    """The newest models of some neighbours, as they are when they are first used: never waits."""
 
     def __init__(self, transport: Transport, neighbours: Sequence[int], gate: Gate) -> None:
         super().__init__(neighbours)
@@ -115,17 +158,17 @@ class NewestInbox(LazyInbox):
 
         return bool(self._transport.read(k, admit))
 
-    def mix(self, w: Weights, x: Vector, spare: Vector) -> Vector:
+    def _mix(self, w: Weights, x: Vector, spare: Vector) -> Vector:
         """Mix without looking at each model's numbers; if the result is not finite, again, looking."""
-        out = blend(w, x, self, spare, look=False)
+        out = self._blend(w, x, spare, look=False)
         if math.isfinite(out.dot(out)):
             return out
-        self.used.clear()
-        return blend(w, x, self, spare, look=True)
+        self.used = {k: version for k, version in self.used.items() if k in self._pinned}
+        return self._blend(w, x, spare, look=True)
 
 
 class RoundInbox(LazyInbox):
-    """The neighbours' models of one round: taking one waits for it, unless its client is gone.
+    """The neighbours' models of one round: using one waits for it, unless its client is gone.
 
     A neighbour that has finished takes part with the last model that it published. `used` holds the round.
     """
@@ -133,17 +176,16 @@ class RoundInbox(LazyInbox):
     def __init__(self, transport: Transport, neighbours: Sequence[int], round: int, gate: Gate) -> None:
         super().__init__(neighbours)
         self._transport, self._gate, self._round = transport, gate, round
+        self._taken: set[int] = set()
 
     def take(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
-        if k in self.used:
-            raise UserError(f"the model of client {k} in round {self._round} was taken already")
-
         def admit(model: Vector) -> bool:
             if not self._gate.admits(k, model, self._gate.newest.get(k, 0), look):
                 return False
             use(model)
             return True
 
+        self._taken.add(k)
         try:
             taken = self._transport.collect(k, self._round, admit)
         except Finished:
@@ -153,3 +195,12 @@ class RoundInbox(LazyInbox):
         if taken:
             self.used[k] = self._round
         return taken
+
+    def settle(self) -> None:
+        """Wait for those who were not used, too: they go on only when their offers have been taken."""
+        for k in self.neighbours:
+            if k not in self._taken:
+                try:
+                    self._transport.collect(k, self._round, lambda model: None)
+                except Lost:
+                    continue

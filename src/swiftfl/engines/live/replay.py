@@ -1,9 +1,12 @@
-"""A recorded live run, again, in one process: each fetch is given the versions that it saw then.
+"""A recorded live run, again, in one process: each inbox is given the models that were used then.
 
-What a client does depends on its data (keyed draws) and on the models that it averaged, and of these the
-record tells which they were. So every life of every client is run as a generator that goes on as soon as
-the versions that it needs exist; clocks and processes play no part. With gradients one by one and one
+What a client does depends on its data (keyed draws) and on the models that it used, and of these the
+journal tells which they were. So every incarnation of every client is run as a generator that goes on as
+soon as the models that it needs exist; clocks and processes play no part. With gradients one by one and one
 thread, the models are those of the live run, bit for bit.
+
+A client that was killed may have given its model of a round to some of its neighbours without having put
+down whose models it used itself. It then takes part in that round up to its exchange, and ends there.
 
 SWIFT and the algorithms that meet in rounds can be replayed; all-reduce only if nobody was lost. AD-PSGD
 cannot: its clients write into each other's cells, and the order of these writes is not recorded.
@@ -11,149 +14,200 @@ cannot: its clients write into each other's cells, and the order of these writes
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from swiftfl.client import State
-from swiftfl.engines.live.inbox import LazyInbox, blend
-from swiftfl.engines.live.journal import version
-from swiftfl.engines.live.lives import Life, Version, needed, read_lives, set_targets
+from swiftfl.engines.live.inbox import LazyInbox
+from swiftfl.engines.live.journal import (
+    InboxName,
+    Incarnation,
+    ModelName,
+    needed,
+    read_incarnations,
+    set_targets,
+    version,
+)
 from swiftfl.engines.setup import Setup
 from swiftfl.errors import UserError
-from swiftfl.vector import Vector, mix
-from swiftfl.verbs import AllReduce, Exchange, Fetch, Gradient, Mix, Publish
+from swiftfl.vector import Vector, finite, mix
+from swiftfl.verbs import AllReduce, Exchange, Fetch, Gradient, Mix, Publish, Verb
 
 Waiting = Iterator[None]
-Round = tuple[int, int, int]
+Offer = tuple[int, int, int]
 """A client, a session and a round."""
 
 
 class RecordedInbox(LazyInbox):
-    """An inbox whose content is known: by neighbour, how to get the model that was used then."""
+    """An inbox whose content is known: the models that were used then."""
 
-    def __init__(self, models: dict[int, Callable[[], Vector]]) -> None:
+    def __init__(self, models: Mapping[int, Vector]) -> None:
         super().__init__(tuple(models))
         self._models = models
 
     def take(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
-        use(self._models[k]())
+        use(self._models[k])
         return True
 
 
 class Replay:
-    """Runs the lives of all clients; `models` are their states at the end."""
+    """Runs the incarnations of all clients; `run` gives their models at the end."""
 
-    def __init__(self, setup: Setup, lives: list[list[Life]]) -> None:
+    def __init__(self, setup: Setup, incarnations: list[list[Incarnation]]) -> None:
         self.setup = setup
-        self.lives = [life for mine in lives for life in mine]
-        set_targets(self.lives)
-        self.last = [max(mine, key=lambda life: life.life) for mine in lives]
+        self.incarnations = [each for mine in incarnations for each in mine]
+        self.last = [max(mine, key=lambda each: each.number) for mine in incarnations]
+        set_targets(self.incarnations)
+        self._offer_uses = self._offers_used()
+        self._reach_offers()
         self.x0 = setup.workload.initial(setup.seed)
         self.steps = 0
-        self._kept: dict[Version, Vector] = {}
-        self._uses: Counter[Version] = needed(self.lives)
-        self._offers: dict[Round, Vector] = {}
-        self._offer_uses: Counter[Round] = Counter(
-            (k, life.session, c) for life in self.lives for c, them in life.met.items() for k in them
-        )
+        self._moved = False
+        self._kept: dict[ModelName, Vector] = {}
+        self._uses: Counter[ModelName] = needed(self.incarnations)
+        self._offers: dict[Offer, Vector] = {}
         self._given: dict[tuple[int, int], dict[int, AllReduce]] = {}
-        self._saves = {(life.client, *life.source) for life in self.lives if life.how == "saved"}
+        self._saves = {(each.client, *each.source) for each in self.incarnations if each.how == "save"}
         self._saved: dict[tuple[int, ...], State] = {}
         self._final: dict[tuple[int, int], State] = {}
 
+    def _offers_used(self) -> Counter[Offer]:
+        return Counter(
+            (k, each.session, round)
+            for each in self.incarnations
+            for used in each.exchanged.values()
+            for k, round in used.items()
+        )
+
+    def _reach_offers(self) -> None:
+        """Let killed clients go on to their last exchange, if others have used what they gave there."""
+        rounds: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        for client, session, round in self._offer_uses:
+            rounds[client, session].add(round)
+        for each in self.incarnations:
+            if each.end is None:
+                own = {round for used in each.exchanged.values() for round in used.values()}
+                later = self._next_start(each)
+                since = max(own, default=each.c - 1)
+                ahead = [round for round in rounds[each.client, each.session] if since < round < later]
+                each.last_offer = max(ahead, default=None)
+
+    def _next_start(self, incarnation: Incarnation) -> float:
+        """The first step of the client's next incarnation in the same session."""
+        later = [
+            each.c
+            for each in self.incarnations
+            if (each.client, each.session) == (incarnation.client, incarnation.session)
+            and each.number > incarnation.number
+        ]
+        return min(later, default=float("inf"))
+
     @property
     def total(self) -> int:
-        return sum(life.target - life.c for life in self.lives)
+        return sum(each.target - each.c for each in self.incarnations)
 
     def run(self, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Vector]:
-        """Every client's model at the end of its last life."""
-        playing = [self._play(life) for life in self.lives]
+        """Every client's model at the end of its last incarnation."""
+        playing = [self._play(each) for each in self.incarnations]
         while playing:
             before, count = self.steps, len(playing)
-            playing = [play for play in playing if next(play, playing) is None]
+            with np.errstate(all="ignore"):  # steps that are not finite are left out, as they were then
+                playing = [play for play in playing if next(play, playing) is None]
             if self.steps == before and len(playing) == count and not self._moved:
                 raise UserError("the record does not fit together: some model is never made")
             self._moved = False
             progress(self.steps, self.total)
-        return [self._final[life.client, life.life].x for life in self.last]
+        return [self._final[each.client, each.number].x for each in self.last]
 
-    _moved = False
+    # --- one incarnation -----------------------------------------------------------------------
 
-    # --- one life ------------------------------------------------------------------------------
-
-    def _play(self, life: Life) -> Waiting:
-        """Takes the steps of a life; yields after each, and whenever something is not there yet."""
-        state = yield from self._first_state(life)
+    def _play(self, incarnation: Incarnation) -> Waiting:
+        """Takes the steps of an incarnation; yields after each, and whenever something is not there yet."""
+        state = yield from self._first_state(incarnation)
         while True:
-            self._keep(life, state)
-            if state.c >= life.target:
-                break
-            terms = life.terms_at(state.c)
-            me = self.setup.client(life.client, terms.w, terms.scale)
-            state = yield from self._step(life, state, self.setup.algorithm.step(me, state))
+            self._keep(incarnation, state)
+            if state.c == incarnation.target:
+                self._final[incarnation.client, incarnation.number] = state
+                self._moved = True
+            if state.c >= incarnation.target and not self._offers_more(incarnation, state):
+                return
+            after = yield from self._step(incarnation, state)
+            if after is None:
+                return
+            ok = finite(after.x)
+            state = after if ok else State(state.x, state.c + 1, state.memory)
             self.steps += 1
             yield
-        self._final[life.client, life.life] = state
-        self._moved = True
 
-    def _first_state(self, life: Life) -> Generator[None, None, State]:
-        if life.how == "initial":
-            return self.setup.first_state(self.x0, life.c)
-        if life.how == "saved":
-            name = (life.client, *life.source)
+    def _offers_more(self, incarnation: Incarnation, state: State) -> bool:
+        """Whether others have used an offer that was made after all that is on its own record."""
+        wanted = incarnation.last_offer
+        return wanted is not None and state.c <= min(wanted, self.setup.steps_of(incarnation.client))
+
+    def _first_state(self, incarnation: Incarnation) -> Generator[None, None, State]:
+        if incarnation.how == "initial":
+            return self.setup.first_state(self.x0, incarnation.c)
+        if incarnation.how == "save":
+            name = (incarnation.client, *incarnation.source)
             while name not in self._saved:
                 yield
             saved = self._saved[name]
-            return State(saved.x, life.c, saved.memory)
-        wanted = life.source[0], life.source[1]
+            return State(saved.x, incarnation.c, saved.memory)
+        wanted = incarnation.source[0], incarnation.source[1]
         while not self._is_there(wanted):
             yield
-        return self.setup.first_state(self._use(wanted), life.c)
+        return self.setup.first_state(self._use(wanted), incarnation.c)
 
-    def _keep(self, life: Life, state: State) -> None:
-        """What others, or a later life, need of the state at the start of a step."""
-        self._publish(life.client, version(life.life, state.c), state.x)
-        name = (life.client, life.life, state.c)
+    def _keep(self, incarnation: Incarnation, state: State) -> None:
+        """What others, or a later incarnation, need of the state at the start of a step."""
+        self._publish(incarnation.client, version(incarnation.number, state.c), state.x)
+        name = (incarnation.client, incarnation.number, state.c)
         if name in self._saves:
             self._saved[name] = state
         self._moved = True
 
-    def _step(
-        self, life: Life, state: State, generator: Generator[Any, object, State]
-    ) -> Generator[None, None, State]:
+    def _step(self, incarnation: Incarnation, state: State) -> Generator[None, None, State | None]:
+        """The state after a step; None if the client was killed in it, after its last offer."""
+        terms = incarnation.terms_at(state.c)
+        me = self.setup.client(incarnation.client, terms.w, terms.scale)
+        generator = self.setup.algorithm.step(me, state)
         reply: object = None
+        inboxes = 0
         while True:
             try:
                 verb = generator.send(reply)
             except StopIteration as end:
-                new: State = end.value
-                return new
-            reply = yield from self._serve(life, state.c, verb)
+                after: State = end.value
+                return after
+            if isinstance(verb, Exchange):
+                self._offer(incarnation, verb)
+                if verb.round == incarnation.last_offer:
+                    return None
+            reply = yield from self._serve(incarnation, (state.c, inboxes), verb)
+            inboxes += isinstance(verb, Fetch | Exchange)
 
-    def _serve(self, life: Life, c: int, verb: object) -> Generator[None, None, object]:
+    def _serve(self, incarnation: Incarnation, name: InboxName, verb: Verb) -> Generator[None, None, object]:
         if isinstance(verb, Gradient):
             return self.setup.workload.gradient(verb.x, verb.batch)
         if isinstance(verb, Publish):
-            self._publish(life.client, version(life.life, verb.version), verb.x)
+            self._publish(incarnation.client, version(incarnation.number, verb.version), verb.x)
             return None
         if isinstance(verb, Fetch):
-            wanted = {k: (k, used) for k, used in life.saw.get(c, {}).items()}
-            while not all(self._is_there(name) for name in wanted.values()):
+            wanted = incarnation.fetched.get(name, {}).items()
+            while not all(self._is_there(model) for model in wanted):
                 yield
-            return RecordedInbox({k: self._getter(name) for k, name in wanted.items()})
+            return RecordedInbox({model[0]: self._use(model) for model in wanted})
         if isinstance(verb, Mix):
             if isinstance(verb.inbox, LazyInbox):
-                with np.errstate(all="ignore"):
-                    return blend(verb.w, verb.x, verb.inbox, np.empty_like(verb.x), look=False)
+                return verb.inbox.mix(verb.w, verb.x, np.empty_like(verb.x))
             return mix(verb.w, verb.x, verb.inbox)
         if isinstance(verb, Exchange):
-            return (yield from self._exchange(life, verb))
+            return (yield from self._exchange(incarnation, name))
         if isinstance(verb, AllReduce):
-            return (yield from self._all_reduce(life, verb))
+            return (yield from self._all_reduce(incarnation, verb))
         raise UserError(
             f"{self.setup.algorithm.name} shares model cells, and the order in which clients write into them "
             "is not recorded: it cannot be replayed"
@@ -165,13 +219,10 @@ class Replay:
         if self._uses[client, number] > 0:
             self._kept[client, number] = x
 
-    def _is_there(self, name: Version) -> bool:
+    def _is_there(self, name: ModelName) -> bool:
         return name[1] == 0 or name in self._kept
 
-    def _getter(self, name: Version) -> Callable[[], Vector]:
-        return lambda: self._use(name)
-
-    def _use(self, name: Version) -> Vector:
+    def _use(self, name: ModelName) -> Vector:
         """A version that was needed; after its last use it is dropped."""
         if name[1] == 0:
             return self.x0
@@ -180,44 +231,43 @@ class Replay:
 
     # --- rounds --------------------------------------------------------------------------------
 
-    def _exchange(self, life: Life, verb: Exchange) -> Generator[None, None, RecordedInbox]:
-        own = (life.client, life.session, verb.round)
+    def _offer(self, incarnation: Incarnation, verb: Exchange) -> None:
+        own = (incarnation.client, incarnation.session, verb.round)
         if self._offer_uses[own]:
             self._offers[own] = verb.x
             self._moved = True
-        partners = life.met.get(verb.round, [])
-        wanted = {k: (k, life.session, verb.round) for k in partners}
-        while not all(self._made(name) for name in wanted.values()):
+
+    def _exchange(self, incarnation: Incarnation, name: InboxName) -> Generator[None, None, RecordedInbox]:
+        used = incarnation.exchanged.get(name, {})
+        wanted = {k: (k, incarnation.session, round) for k, round in used.items()}
+        while not all(self._is_made(offer) for offer in wanted.values()):
             yield
-        return RecordedInbox({k: self._offer_getter(name) for k, name in wanted.items()})
+        return RecordedInbox({k: self._use_offer(offer) for k, offer in wanted.items()})
 
-    def _made(self, name: Round) -> bool:
-        return name in self._offers or self._finished(name) is not None
+    def _is_made(self, offer: Offer) -> bool:
+        return offer in self._offers or self._finished(offer) is not None
 
-    def _finished(self, name: Round) -> State | None:
+    def _finished(self, offer: Offer) -> State | None:
         """The last state of a client that had finished before this round."""
-        last = self.last[name[0]]
-        over = last.end is not None and name[2] >= last.end and last.session == name[1]
-        return self._final.get((last.client, last.life)) if over else None
+        last = self.last[offer[0]]
+        over = last.end is not None and offer[2] >= last.end and last.session == offer[1]
+        return self._final.get((last.client, last.number)) if over else None
 
-    def _offer_getter(self, name: Round) -> Callable[[], Vector]:
-        def get() -> Vector:
-            finished = self._finished(name)
-            if finished is not None:
-                return finished.x
-            self._offer_uses[name] -= 1
-            return self._offers[name] if self._offer_uses[name] else self._offers.pop(name)
+    def _use_offer(self, offer: Offer) -> Vector:
+        finished = self._finished(offer)
+        if finished is not None:
+            return finished.x
+        self._offer_uses[offer] -= 1
+        return self._offers[offer] if self._offer_uses[offer] else self._offers.pop(offer)
 
-        return get
-
-    def _all_reduce(self, life: Life, verb: AllReduce) -> Generator[None, None, Vector]:
-        those = [other for other in self.lives if other.session == life.session]
+    def _all_reduce(self, incarnation: Incarnation, verb: AllReduce) -> Generator[None, None, Vector]:
+        those = [other for other in self.incarnations if other.session == incarnation.session]
         if any(other.end is None for other in those):
             raise UserError("an all-reduce from which a client was lost cannot be replayed")
         members = [other.client for other in those if other.c <= verb.round < other.target]
-        given = self._given.setdefault((life.session, verb.round), {})
-        given[life.client] = verb
-        self._given.pop((life.session, verb.round - 2), None)  # nobody is two rounds behind
+        given = self._given.setdefault((incarnation.session, verb.round), {})
+        given[incarnation.client] = verb
+        self._given.pop((incarnation.session, verb.round - 2), None)  # nobody is two rounds behind
         self._moved = True
         while len(given) < len(members):
             yield
@@ -232,5 +282,9 @@ class Replay:
 def replay(
     setup: Setup, folder: Path, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[Vector]:
-    """The final models of the run whose clients' records are in this folder."""
-    return Replay(setup, [read_lives(folder, i, setup.n) for i in range(setup.n)]).run(progress)
+    """The final models of the run whose clients' journals are in this folder."""
+    incarnations = [read_incarnations(folder, i, setup.n) for i in range(setup.n)]
+    for i, mine in enumerate(incarnations):
+        if not mine:
+            raise UserError(f"{folder} has no record of client {i}: the run cannot be replayed")
+    return Replay(setup, incarnations).run(progress)

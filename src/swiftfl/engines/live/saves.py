@@ -1,95 +1,133 @@
 """Each live client's own checkpoint: its state at the start of a step, in one safetensors file.
 
-A save is written beside and renamed, so that it is whole or not there; the one before it is kept too,
-because algorithms that meet in rounds can only go on from a round that every client has saved. A disk
-that is full costs a warning, never the training.
+A save is complete or not there, is on the disk when it has been written, and carries a checksum. The one
+before it is kept too, because algorithms that meet in rounds can only go on from a round that every client
+has saved. A disk that is full costs a warning, never the training.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from swiftfl.client import State
+from swiftfl.engines.live.inbox import REASONS
+from swiftfl.engines.live.status import Tally
 from swiftfl.errors import UserError
-from swiftfl.vector import Vector
+from swiftfl.files import sync_folder, write_atomically
+from swiftfl.vector import Vector, finite
 
-FORMAT = "swiftfl-client-2"
+FORMAT = "swiftfl-client-3"
 _MEMORY = "memory."  # arrays of the update rule
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A client's state at the start of step `state.c` of a life."""
+    """A client's state at the start of step `state.c` of an incarnation, and what it had counted by then."""
 
     state: State
-    life: int
+    incarnation: int
+    tally: Tally = field(default_factory=Tally)
 
 
-def paths(folder: Path, client: int) -> tuple[Path, Path]:
-    """The newest save of a client, and the one before it."""
-    return folder / f"client-{client:04d}.safetensors", folder / f"client-{client:04d}.before.safetensors"
+def paths(folder: Path, client: int) -> tuple[Path, Path, Path]:
+    """A save that has just been written, the newest one in its place, and the one before it."""
+    name = f"client-{client:04d}"
+    return tuple(folder / f"{name}{kind}.safetensors" for kind in (".next", "", ".before"))  # type: ignore[return-value]
 
 
 def write(folder: Path, client: int, saved: Saved) -> None:
-    """Replace the client's save; raises OSError or SafetensorError where the disk does not take it."""
-    newest, before = paths(folder, client)
-    fresh = folder / f".client-{client:04d}.{os.getpid()}"
-    arrays: dict[str, Vector] = {"x": np.ascontiguousarray(saved.state.x)}
-    arrays.update({f"{_MEMORY}{k}": np.ascontiguousarray(a) for k, a in saved.state.memory.items()})
-    about = {"format": FORMAT, "client": str(client), "c": str(saved.state.c), "life": str(saved.life)}
+    """Add a save; the oldest goes when the new one is complete. A full disk is a UserError."""
+    arrays = _arrays(saved.state)
+    about = {
+        "format": FORMAT,
+        "client": str(client),
+        "c": str(saved.state.c),
+        "incarnation": str(saved.incarnation),
+        "tally": json.dumps(asdict(saved.tally)),
+    }
+    about["sha256"] = _checksum(arrays, about)
+    _move_up(folder, client)
+    write_atomically(paths(folder, client)[0], lambda file: save_file(arrays, file, metadata=about))
+    _move_up(folder, client)
+
+
+def _arrays(state: State) -> dict[str, Vector]:
+    memory = {f"{_MEMORY}{name}": np.ascontiguousarray(array) for name, array in state.memory.items()}
+    return {"x": np.ascontiguousarray(state.x), **memory}
+
+
+def _checksum(arrays: Mapping[str, Vector], about: Mapping[str, str]) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(set(about) - {"sha256"}):
+        digest.update(f"{key}={about[key]};".encode())
+    for name in sorted(arrays):
+        digest.update(f"{name}{arrays[name].dtype}{arrays[name].shape};".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _move_up(folder: Path, client: int) -> None:
+    """Put a new save into its place; after a crash in between all of them can be read."""
+    written, newest, before = paths(folder, client)
     try:
-        save_file(arrays, fresh, metadata=about)
-        if newest.exists():
-            newest.replace(before)
-        fresh.replace(newest)
-    finally:
-        fresh.unlink(missing_ok=True)
+        if written.exists():
+            if newest.exists():
+                newest.replace(before)
+            written.replace(newest)
+            sync_folder(folder)
+    except OSError as error:
+        raise UserError(f"cannot write {newest}: {error.strerror}") from None
 
 
-def read(file: Path, client: int, size: int) -> Saved:
-    """A save of this client with vectors of this size; anything else is refused by name."""
+def read(file: Path, client: int, like: State) -> Saved:
+    """A save of this client whose arrays are like those of a state; anything else is refused by name."""
     try:
         with safe_open(file, framework="numpy") as content:
             about = content.metadata() or {}
             arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
         if about.get("format") != FORMAT or about.get("client") != str(client):
             raise UserError(f"{file} is not a save of client {client}")
-        c, life = int(about["c"]), int(about["life"])
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        if about.get("sha256") != _checksum(arrays, about):
+            raise UserError(f"{file} is damaged: its checksum does not match")
+        c, incarnation, tally = int(about["c"]), int(about["incarnation"]), _tally(json.loads(about["tally"]))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
         raise UserError(f"cannot read {file}: {error}") from None
-    if c < 1 or life < 0 or "x" not in arrays or any(a.shape != (size,) for a in arrays.values()):
-        raise UserError(f"{file} does not hold a model of {size} numbers")
-    memory = {k.removeprefix(_MEMORY): a for k, a in arrays.items() if k.startswith(_MEMORY)}
-    return Saved(State(arrays["x"], c, memory), life)
+    expected = {name: (array.shape, array.dtype) for name, array in _arrays(like).items()}
+    if {name: (array.shape, array.dtype) for name, array in arrays.items()} != expected:
+        raise UserError(f"{file} does not hold a model of {like.x.size} numbers and the memory of this rule")
+    if not all(finite(array.reshape(-1)) for array in arrays.values()):
+        raise UserError(f"{file} holds numbers that are not finite")
+    x = arrays.pop("x")
+    return Saved(State(x, c, {k.removeprefix(_MEMORY): a for k, a in arrays.items()}), incarnation, tally)
 
 
-def read_all(folder: Path, client: int, size: int) -> list[Saved]:
-    """The client's saves, newest first; one that cannot be read does not count."""
-    found = []
+def _tally(about: dict[str, Any]) -> Tally:
+    """What was counted; losses of batches are counted anew in each session."""
+    refused = {reason: int(about["refused"][reason]) for reason in REASONS}
+    return Tally(**{**about, "loss_sum": 0.0, "loss_count": 0, "refused": refused})
+
+
+def read_all(folder: Path, client: int, like: State) -> tuple[list[Saved], list[str]]:
+    """The client's saves that can be used, newest first, and what is wrong with the others."""
+    found, problems = [], []
     for file in paths(folder, client):
-        if file.is_file():
+        if file.exists():
             try:
-                found.append(read(file, client, size))
-            except UserError:
-                continue
-    return found
-
-
-def common(saves: list[list[Saved]], in_rounds: bool) -> list[Saved | None]:
-    """From where each client goes on: its newest save, or, in rounds, the newest round that all have."""
-    if not in_rounds:
-        return [mine[0] if mine else None for mine in saves]
-    rounds = [{saved.state.c: saved for saved in reversed(mine)} for mine in saves]
-    shared = set.intersection(*(set(mine) for mine in rounds)) if rounds else set()
-    best = max(shared, default=None)
-    return [None if best is None else mine[best] for mine in rounds]
+                found.append(read(file, client, like))
+            except UserError as error:
+                problems.append(str(error))
+    return sorted(found, key=lambda one: (one.incarnation, one.state.c), reverse=True), problems
 
 
 class Saver:
@@ -99,14 +137,15 @@ class Saver:
         self,
         folder: Path | None,
         client: int,
-        life: int,
+        incarnation: int,
         warn: Callable[[str], None],
         seconds: float | None = None,
         steps: int | None = None,
     ) -> None:
-        self._folder, self._client, self._life, self._warn = folder, client, life, warn
+        self._folder, self._client, self._incarnation, self._warn = folder, client, incarnation, warn
         self._seconds, self._steps = seconds, steps
         self._saved_at: float | None = None
+        self._last: State | None = None
         self.failed = 0
 
     def due(self, c: int, now: float) -> bool:
@@ -116,17 +155,19 @@ class Saver:
         by_clock = self._seconds is not None and now - self._saved_at >= self._seconds
         return by_clock or (self._steps is not None and c % self._steps == 0)
 
-    def save(self, state: State, now: float) -> bool:
+    def save(self, state: State, tally: Tally, now: float) -> bool:
         """Whether the state is on disk now."""
         self._saved_at = now
         if self._folder is None:
             return False
+        if state is self._last:  # saved already: a second copy would push out the save before it
+            return True
         try:
-            write(self._folder, self._client, Saved(state, self._life))
-        except (OSError, SafetensorError) as error:
+            write(self._folder, self._client, Saved(state, self._incarnation, tally))
+        except (OSError, UserError) as error:
             self.failed += 1
             if self.failed == 1:
-                self._warn(f"client {self._client} cannot save its state in {self._folder}: {error}; "
-                           "training goes on")  # fmt: skip
+                self._warn(f"client {self._client} cannot save its state: {error}; training goes on")
             return False
+        self._last = state
         return True

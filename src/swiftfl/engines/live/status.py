@@ -9,20 +9,41 @@ from __future__ import annotations
 
 import math
 import mmap
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.engines.live.client import Order, Tally
-from swiftfl.engines.live.inbox import REASONS
+from swiftfl.engines.live.inbox import REASONS, Reason
 
-COLUMNS = ("c", "life", "phase", "compute", "communication", "waiting", "loss_sum", "loss_count",
-           "saves_failed", "cpu", "steps", *REASONS)  # fmt: skip
+Order = Literal["go_on", "save", "stop", "finish"]
+TOTALS = ("steps", "compute", "communication", "waiting", "cpu", "loss_sum", "loss_count", "saves_failed",
+          "discarded", "discarding")  # fmt: skip
+COLUMNS = ("c", "incarnation", "phase", "waits", *TOTALS, *REASONS)
 AT = {name: position for position, name in enumerate(COLUMNS)}
+_FIRST_TOTAL, _C, _PHASE, _WAITS = AT["steps"], AT["c"], AT["phase"], AT["waits"]
 ABSENT, STARTING, READY, RUNNING, HOLDING, FINISHED, STOPPED = range(7)
 """Phases of a client; one that is FINISHED has published its last model."""
 
 _GO, _STOP_AT, _FINISH_AT, _SAVE_AT, _FINAL, _RELEASED = range(6)
+
+
+@dataclass
+class Tally:
+    """What a client counts: totals over all its incarnations, seconds where not said otherwise."""
+
+    steps: int = 0
+    compute: float = 0.0
+    communication: float = 0.0
+    waiting: float = 0.0
+    cpu: float = 0.0
+    loss_sum: float = 0.0
+    loss_count: int = 0
+    saves_failed: int = 0
+    discarded: int = 0  # steps whose result was not finite
+    discarding: int = 0  # 1 if the last step was one of them
+    refused: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
 
 class StatusTable:
@@ -33,7 +54,7 @@ class StatusTable:
         memory = mmap.mmap(-1, 8 * (n * len(COLUMNS) + n + 8))
         table = np.frombuffer(memory, dtype=np.float64)
         self.rows = table[: n * len(COLUMNS)].reshape(n, len(COLUMNS))
-        self.letters = table[n * len(COLUMNS) :][:n]  # how many the engine has sent to each client
+        self.messages = table[n * len(COLUMNS) :][:n]  # how many the engine has sent to each client
         self._orders = table[n * len(COLUMNS) + n :]
         self._orders[[_STOP_AT, _FINISH_AT]] = math.inf
         self._orders[_SAVE_AT] = -1
@@ -42,13 +63,23 @@ class StatusTable:
         values: list[float] = self.rows[:, AT[name]].tolist()
         return values
 
-    @staticmethod
-    def at(name: str) -> int:
-        """The position of a column."""
-        return AT[name]
+    def value(self, i: int, name: str) -> float:
+        return float(self.rows[i, AT[name]])
+
+    def c(self, i: int) -> float:
+        """The step that client i is about to take, or is taking."""
+        return float(self.rows[i, _C])
 
     def phase(self, i: int) -> int:
-        return int(self.rows[i, AT["phase"]])
+        return int(self.rows[i, _PHASE])
+
+    def waits(self, i: int) -> bool:
+        """Whether client i waits for others in its step."""
+        return bool(self.rows[i, _WAITS])
+
+    def seconds(self) -> dict[str, list[float]]:
+        """The three parts of each client's time."""
+        return {name: self.column(name) for name in ("compute", "communication", "waiting")}
 
     @property
     def orders(self) -> npt.NDArray[np.float64]:
@@ -84,15 +115,25 @@ class StatusTable:
     # --- a client's side -----------------------------------------------------------------------
 
     def enter(self, i: int, phase: int) -> None:
-        self.rows[i, AT["phase"]] = phase
+        self.rows[i, _WAITS] = 0
+        self.rows[i, _PHASE] = phase
 
-    def write(self, i: int, c: int, life: int, steps: int, cpu: float, tally: Tally) -> None:
-        refused = [tally.refused.get(reason, 0) for reason in REASONS]
-        self.rows[i, AT["compute"] :] = (
-            tally.compute, tally.communication, tally.waiting, tally.loss_sum, tally.loss_count,
-            tally.saves_failed, cpu, steps, *refused,
+    def set_waits(self, i: int, waits: bool) -> None:
+        self.rows[i, _WAITS] = waits
+
+    def write(self, i: int, c: int, incarnation: int, tally: Tally) -> None:
+        self.rows[i, _FIRST_TOTAL:] = (
+            tally.steps, tally.compute, tally.communication, tally.waiting, tally.cpu, tally.loss_sum,
+            tally.loss_count, tally.saves_failed, tally.discarded, tally.discarding, *tally.refused.values(),
         )  # fmt: skip
-        self.rows[i, AT["c"]], self.rows[i, AT["life"]] = c, life
+        self.rows[i, _C], self.rows[i, AT["incarnation"]] = c, incarnation
+
+    def tally(self, i: int) -> Tally:
+        """What client i has counted so far: its next incarnation counts on."""
+        row = dict(zip(COLUMNS, self.rows[i].tolist(), strict=True))
+        whole = {"steps", "loss_count", "saves_failed", "discarded", "discarding"}
+        totals = {name: int(row[name]) if name in whole else row[name] for name in TOTALS}
+        return Tally(**totals, refused={reason: int(row[reason]) for reason in REASONS})
 
     def order(self, c: int) -> Order:
         orders = self._orders

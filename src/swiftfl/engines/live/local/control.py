@@ -1,4 +1,4 @@
-"""Letters between the supervisor and its clients on one machine: new terms out, warnings in.
+"""The control channel between the supervisor and its clients on one machine: new terms out, warnings in.
 
 Each client has a socket of its own. Nobody waits: terms that do not fit now (a stopped client reads
 nothing) are kept and sent later; where clients do not meet in rounds, only the newest are.
@@ -7,51 +7,89 @@ nothing) are kept and sent later; where clients do not meet in rounds, only the 
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from swiftfl.engines.live.status import StatusTable
-from swiftfl.engines.terms import Terms, pack_terms
+from swiftfl.engines.terms import Terms, pack_terms, unpack_terms
 
-_LARGEST = 1 << 16
+_LOG = logging.getLogger(__name__)
+_LARGEST = 1 << 20
+_LONGEST_TEXT = 2000  # characters of a warning or an error; the rest is cut
 
 
 class ControlChannel:
     """The supervisor's ends of the clients' sockets."""
 
-    def __init__(self, lines: Sequence[socket.socket], board: StatusTable, in_rounds: bool) -> None:
-        self.lines, self.board, self.in_rounds = lines, board, in_rounds
+    def __init__(self, sockets: Sequence[socket.socket], status: StatusTable, in_rounds: bool) -> None:
+        self.sockets, self.status, self.in_rounds = sockets, status, in_rounds
         self._unsent: dict[int, list[bytes]] = {}
 
-    def send(self, i: int, life: int, terms: Terms) -> None:
-        """Put terms on their way to this life of a client."""
-        letter = json.dumps({"life": life, "terms": pack_terms(terms)}).encode()
+    def send(self, i: int, incarnation: int, terms: Terms) -> None:
+        """Put terms on their way to this incarnation of a client."""
+        message = json.dumps({"incarnation": incarnation, "terms": pack_terms(terms)}).encode()
         waiting = self._unsent.get(i, []) if self.in_rounds else []
-        self._unsent[i] = [*waiting, letter]
+        self._unsent[i] = [*waiting, message]
 
     def deliver(self, living: Collection[int]) -> None:
-        """As many letters as their sockets take; those of the dead are thrown away."""
-        for i, letters in list(self._unsent.items()):
+        """As many messages as their sockets take; those to clients that have ended are dropped."""
+        for i, messages in list(self._unsent.items()):
             try:
-                while letters:
-                    self.lines[i].send(letters[0], socket.MSG_DONTWAIT)
-                    letters.pop(0)
-                    self.board.letters[i] += 1  # clients look at this, which costs less than their socket
+                while messages:
+                    self.sockets[i].send(messages[0], socket.MSG_DONTWAIT)
+                    messages.pop(0)
+                    self.status.messages[i] += 1  # clients look at this, which costs less than their socket
             except OSError:
                 if i in living:
                     continue
             del self._unsent[i]
 
-    def news(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def received(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """What clients have said: `warning` or `error`, each with its text."""
-        for i, line in enumerate(self.lines):
+        for i, channel in enumerate(self.sockets):
             while True:
                 try:
-                    yield i, json.loads(line.recv(_LARGEST, socket.MSG_DONTWAIT))
+                    packet = channel.recv(_LARGEST, socket.MSG_DONTWAIT)
+                    yield i, json.loads(packet)
                 except OSError:
                     break
+                except ValueError:
+                    _LOG.warning("a message of client %d cannot be read and is ignored", i)
 
     def close(self) -> None:
-        for line in self.lines:
-            line.close()
+        for channel in self.sockets:
+            channel.close()
+
+
+class ClientChannel:
+    """A client's end of its socket."""
+
+    def __init__(self, channel: socket.socket, status: StatusTable, client: int) -> None:
+        self.socket, self.status, self.client = channel, status, client
+        self._read = 0.0
+
+    def new_terms(self, incarnation: int) -> list[Terms]:
+        """Terms for this incarnation that have arrived since the last call."""
+        found: list[Terms] = []
+        sent = self.status.messages[self.client]
+        if sent == self._read:
+            return found
+        self._read = sent
+        while True:
+            try:
+                packet = self.socket.recv(_LARGEST, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return found
+            message = json.loads(packet)
+            if message["incarnation"] == incarnation:
+                found.append(unpack_terms(message["terms"]))
+
+    def say(self, kind: str, text: str) -> None:
+        """Tell the supervisor: a "warning" or an "error"."""
+        if len(text) > _LONGEST_TEXT:
+            text = text[:_LONGEST_TEXT] + " ... (cut)"
+        with suppress(OSError):  # nobody listens any more, or there is too much to say
+            self.socket.send(json.dumps({kind: text}).encode(), socket.MSG_DONTWAIT)

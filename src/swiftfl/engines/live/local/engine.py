@@ -1,45 +1,51 @@
 """Real clients on one machine: one process each, models in shared memory, and a supervisor.
 
-The supervisor is a thread of the engine's process that no client ever waits for. It starts clients
-through the nursery, notices within a moment when one ends, takes it off (its neighbours keep its weight
-for themselves from their next fetch on), renews the coefficients among those who are left, sends them
-(they are taken at the start of a step), and starts the lost one again if it is asked to.
+The supervisor (`engines.live.supervisor`) runs in a thread of the engine's process, and no client ever waits
+for it. The engine starts clients through its fork server, notices within a moment when one ends, and carries
+out what the supervisor decides: neighbours of a lost client keep its weight for themselves from their next
+fetch on, new coefficients are sent and taken at the start of a step, and a lost client is started again if
+that was asked for.
 """
 
 from __future__ import annotations
 
+import logging
+import resource
 import select
 import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from swiftfl.engines.live.ending import Ending
 from swiftfl.engines.live.local.control import ControlChannel
 from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch
-from swiftfl.engines.live.local.watched import Watched
-from swiftfl.engines.live.local.worker import LiveOptions, Worker
-from swiftfl.engines.live.saves import Saved, read_all
-from swiftfl.engines.live.status import ABSENT, AT, FINISHED, READY, RUNNING, STOPPED
+from swiftfl.engines.live.local.worker import Worker
+from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.resume import ResumePoint
+from swiftfl.engines.live.saves import read_all
+from swiftfl.engines.live.status import ABSENT, FINISHED, READY, RUNNING, STOPPED
+from swiftfl.engines.live.supervisor import Supervisor
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.terms import Terms, pack_terms
-from swiftfl.transports.base import MakePlan
+from swiftfl.engines.terms import ALONE, Terms, pack_terms
+from swiftfl.errors import UserError
+from swiftfl.transports.base import MakePlan, Observer, TransportPlan
 from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.shared_memory import SharedMemory
-from swiftfl.vector import Weights
+from swiftfl.vector import Vector
 
+_LOG = logging.getLogger(__name__)
 _TICK = 0.05
-_ALONE = Weights(1.0, {})
-_NOTICE_ROUNDS, _NOTICE_SECONDS = 3, 0.5  # how far ahead the round lies at which new weights hold
+_DESCRIPTORS = 64  # besides three per client
+_LAST_SAVES = 5.0  # seconds that clients get to save when the supervisor has failed
 
 
-class Local(Watched):
+class Local:
     """A live run; `start` it, `wait` until it is over, and `close` it whatever happened.
 
-    `saved` tells from where each client goes on (None: from the start), `lives` how often each has
-    been started before. `folder` takes the clients' saves and their records; without it there are none.
+    `resume` says from where each client goes on (None: a new run). `folder` takes the clients' saves and
+    their journals; without it there are none.
     """
 
     name = "local"
@@ -49,220 +55,281 @@ class Local(Watched):
         setup: Setup,
         folder: Path | None = None,
         options: LiveOptions = LiveOptions(),
-        saved: Sequence[Saved | None] = (),
-        lives: Sequence[int] = (),
+        resume: ResumePoint | None = None,
         transport: MakePlan = SharedMemory.create,
         codec: MakeCodec = Identity,
     ) -> None:
-        super().__init__(setup)
-        n = setup.n
-        self.folder, self.options = folder, options
         self._make_plan, self._codec = transport, codec
-        self._saved, self._lives = list(saved) or [None] * n, list(lives) or [0] * n
-        self._joining: set[int] = set()
+        self.setup, self.n, self.folder, self.options = setup, setup.n, folder, options
+        self.resume = resume or ResumePoint.first(setup.n)
+        self.x0 = setup.workload.initial(setup.seed)
+        self.supervisor = Supervisor(setup, options, self, self.resume.elapsed)
+        self.status = self.supervisor.status
+        self.living: set[int] = set()  # whose processes live
+        self.terms = [Terms(w) for w in setup.weights]  # as they were last sent
+        self._incarnations = list(self.resume.incarnations)
+        self._errors: dict[int, str] = {}
+        self._failure: Exception | None = None
         self._closed = False
+        self._plan: TransportPlan | None = None
+        self._observer: Observer | None = None
+        self._channel: ControlChannel | None = None
+        self.fork_server: ForkServer | None = None
+        self._thread = threading.Thread(target=self._supervise, name="swiftfl-supervisor", daemon=True)
 
-    # --- for whoever runs it -------------------------------------------------------------------
+    # --- for whoever runs it -----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Fork the nursery and every client; returns at once."""
-        setup = self.setup
+        """Fork the fork server and every client; returns at once."""
+        setup, in_rounds = self.setup, self.setup.algorithm.in_rounds
+        allow_descriptors(3 * self.n + _DESCRIPTORS)
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
         neighbours = [tuple(w.of) for w in setup.weights]
-        self.wires = self._make_plan(neighbours, self.x0, self._codec, self.in_rounds)
+        self._plan = self._make_plan(neighbours, self.x0, self._codec, in_rounds)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
-        self._post = ControlChannel([ours for ours, _ in pairs], self.board, self.in_rounds)
-        theirs = [line for _, line in pairs]
-        home = Worker(setup, self.options, self.board, self.wires, theirs, self.folder, self.in_rounds)
-        self._nursery = ForkServer(home.live)
-        for line in theirs:
-            line.close()
-        self._observer = self.wires.observe()
-        self.ending = Ending(self.board, self.in_rounds, self.options.patience)
+        self._channel = ControlChannel([ours for ours, _ in pairs], self.status, in_rounds)
+        theirs = [end for _, end in pairs]
+        worker = Worker(
+            setup, self.options, self.status, self._plan, theirs, self.folder, self.resume.session
+        )
+        self.fork_server = ForkServer(worker.run)
+        for end in theirs:
+            end.close()
+        self._observer = self._plan.observe()
+        for text in self.resume.notes:
+            self.supervisor.warn(text)
         for i in range(self.n):
-            self._start(self._birth(i))
-        self._thread = threading.Thread(target=self._supervise, name="swiftfl-supervisor", daemon=True)
+            self._launch(self._first_launch(i))
         self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait some time; whether the run is over. A supervisor that has failed is an error."""
+        over = self.supervisor.over.wait(seconds)
+        if isinstance(self._failure, UserError):
+            raise self._failure
+        if self._failure is not None:
+            reason = f"{type(self._failure).__name__}: {self._failure}"
+            raise UserError(f"the supervisor of the run failed: {reason}") from self._failure
+        return over
+
+    def stop(self) -> None:
+        """Ask everybody to stop where the run can go on later; may be called in a signal handler."""
+        self.supervisor.ask()
 
     def close(self) -> None:
         """End every process and give everything back."""
-        if self._closed or not hasattr(self, "_nursery"):
+        if self._closed:
             return
         self._closed = True
-        self._over.set()
-        if hasattr(self, "_thread"):
+        self.supervisor.over.set()
+        if self._thread.is_alive():
             self._thread.join(timeout=10)
-        self._nursery.close()
-        self._observer.close()
-        self.wires.close()
-        self._post.close()
+        for part in (self.fork_server, self._observer, self._plan, self._channel):
+            if part is not None:
+                part.close()
 
-    # --- the supervisor's loop -----------------------------------------------------------------
+    @property
+    def iteration(self) -> int:
+        return self.supervisor.iteration
+
+    @property
+    def now(self) -> float:
+        return self.supervisor.now
+
+    @property
+    def over(self) -> bool:
+        return self.supervisor.over.is_set()
+
+    @property
+    def stopped(self) -> bool:
+        return self.supervisor.stopped
+
+    @property
+    def models(self) -> list[Vector]:
+        """A copy of each client's newest model; x0 for one that has none."""
+        assert self._observer is not None, "the run has not been started"
+        newest = [self._observer.read(i, lambda x, version: x.copy()) for i in range(self.n)]
+        return [self.x0.copy() if model is None else model for model in newest]
+
+    @property
+    def models_in_memory(self) -> int:
+        """One per client, and what the transport keeps."""
+        return self.n + (0 if self._plan is None else self._plan.models_in_memory)
+
+    def members(self) -> list[int]:
+        return self.supervisor.members()
+
+    def take_train_loss(self) -> float | None:
+        return self.supervisor.take_train_loss()
+
+    def epochs(self) -> list[float]:
+        return self.supervisor.epochs()
+
+    def seconds(self) -> dict[str, list[float]]:
+        return self.supervisor.seconds()
+
+    def take_log(self) -> list[dict[str, Any]]:
+        return self.supervisor.take_log()
+
+    def discarding(self) -> list[int]:
+        return self.supervisor.discarding()
+
+    def figures(self) -> dict[str, Any]:
+        return self.supervisor.figures(self.terms)
+
+    # --- the supervisor's thread -------------------------------------------------------------------
 
     def _supervise(self) -> None:
         try:
-            while not self._over.is_set():
-                select.select([self._nursery.socket, *self._post.lines], [], [], _TICK)
+            assert self.fork_server is not None
+            assert self._channel is not None
+            poll = select.poll()
+            for end in (self.fork_server.socket, *self._channel.sockets):
+                poll.register(end, select.POLLIN)
+            while not self.supervisor.over.is_set():
+                poll.poll(_TICK * 1000)
                 self._tick()
-        except Exception as error:  # a mistake of ours must not leave a run that never ends
-            self.errors[-1] = f"the supervisor failed: {type(error).__name__}: {error}"
-            self._over.set()
-            raise
+        except Exception as error:
+            _LOG.exception("the supervisor failed")
+            self._failure = error
+            self._let_clients_save()
+            self.supervisor.end()
 
     def _tick(self) -> None:
-        self._listen()
-        for ended in self._nursery.ended():
-            self._ended(ended)
-        if not self._nursery.alive:
+        server, channel = self.fork_server, self._channel
+        assert server is not None
+        assert channel is not None
+        ended = server.ended()
+        self._listen(channel)  # now, for a client says why it ends before it does
+        for each in ended:
+            self._ended(each)
+        if not server.alive:
             for i in list(self.living):
-                self._ended(Exit(i, self._life(i), signal.SIGKILL))
-        self._post.deliver(self.living)
-        phases = {i: self.board.phase(i) for i in self.living}
-        if not self.board.started:
-            self._begin(phases)
-            return
-        for i in [i for i in self._joining if phases.get(i) in (READY, RUNNING)]:
+                self._ended(Exit(i, self._incarnations[i], signal.SIGKILL))
+        channel.deliver(self.living)
+        for i in [i for i in self.supervisor.joining if self._is_ready(i)]:
             self._join(i)
-        self._keep_time(phases)
-        if all(phase == FINISHED for phase in phases.values()):
-            self.board.release()
-        if not self.living:
-            self.ended_at = time.perf_counter()
-            self._over.set()
+        if self.living:
+            self.supervisor.tick(self.living)
+        else:
+            self.supervisor.end()
 
-    def _begin(self, phases: dict[int, int]) -> None:
-        if self._asked.is_set():
-            self.ending.stop(phases)
-        if not self.living:
-            self._over.set()
-        if all(phase == READY for phase in phases.values()):
-            self.began = time.perf_counter()
-            self.board.go()
+    def _is_ready(self, i: int) -> bool:
+        return i in self.living and self.status.phase(i) in (READY, RUNNING)
 
-    def _keep_time(self, phases: dict[int, int]) -> None:
-        """What happens by the clock or by the count of steps."""
-        if self._asked.is_set():
-            for i in self.ending.stop(phases):
-                self._nursery.kill(i)
+    def _listen(self, channel: ControlChannel) -> None:
+        """Warnings and errors of clients."""
+        for i, message in channel.received():
+            if "error" in message:
+                self._errors[i] = str(message["error"])
+            elif "warning" in message:
+                self.supervisor.warn(str(message["warning"]), i)
+
+    def _let_clients_save(self) -> None:
+        """The supervisor has failed: clients that wait for nobody stop and save, if they can."""
+        if self.setup.algorithm.in_rounds:
             return
-        limit = self.setup.iterations
-        if limit is not None and self.iteration >= limit:
-            self.ending.finish(phases)
-        if self.in_rounds and self.options.save_seconds is not None:
-            self.ending.save(phases, self.options.save_seconds)
-        if self._measured():
-            self._renew()
+        self.status.go()
+        self.status.stop_at(0.0)
+        self.status.make_final()
+        end = time.monotonic() + _LAST_SAVES
+        while time.monotonic() < end and any(
+            self.status.phase(i) not in (STOPPED, FINISHED) for i in self.living
+        ):
+            time.sleep(_TICK)
 
-    # --- births and deaths ---------------------------------------------------------------------
+    # --- launches and ends -------------------------------------------------------------------------
 
-    def _birth(self, i: int) -> Launch:
+    def _first_launch(self, i: int) -> Launch:
         """How client i starts when the run does."""
-        w, saved = self.setup.weights[i], self._saved[i]
-        terms = pack_terms(Terms(w))[:3]
-        if saved is None:
-            return Launch(i, self._lives[i], terms=terms)
-        c = saved.state.c
-        return Launch(i, max(self._lives[i], saved.life + 1), "saved", c, (saved.life, c), terms)
+        number, start, terms = self._incarnations[i], self.resume.starts[i], pack_terms(self.terms[i])
+        if start is None:
+            return Launch(i, number, terms=terms)
+        source = (start.client, start.incarnation, start.saved_c)
+        return Launch(i, number, "save", start.c, source, terms)
 
-    def _start(self, birth: Launch) -> None:
-        self.board.enter(birth.client, ABSENT)
-        self.living.add(birth.client)
-        self._nursery.start(birth)
+    def _launch(self, launch: Launch) -> None:
+        assert self.fork_server is not None
+        self.status.enter(launch.client, ABSENT)
+        self.living.add(launch.client)
+        self.fork_server.start(launch)
 
     def _ended(self, ended: Exit) -> None:
         i = ended.client
+        if ended.failure and not self.status.started:
+            raise UserError(f"client {i} of {self.n} {ended.failure}")
         self.living.discard(i)
-        if self.board.phase(i) in (FINISHED, STOPPED):
+        if self.status.phase(i) in (FINISHED, STOPPED):
             return
-        self._note("lost", i, reason=self.errors.get(i, str(ended)))
-        self.wires.mark_gone(i)
-        if i not in self.lost:
-            self.lost.append(i)
-        self._away.add(i)
-        if self.network is not None:
-            self.network.known.discard(i)
-            self.network.present.discard(i)
-            self._renew()
-        again = self.options.restart_lost and self.restarts[i] < self.options.most_restarts
-        if again and not self._asked.is_set() and self.living:
+        self.supervisor.lose(i, self._errors.pop(i, str(ended)))
+        if self.living and self.supervisor.may_restart(i):
             self._restart(i)
 
     def _restart(self, i: int) -> None:
         """From its last save, or else from the newest model of a neighbour."""
-        self.restarts[i] += 1
-        life = self._life(i) + 1
-        alone = pack_terms(Terms(_ALONE))[:3]
-        saves = [] if self.folder is None else read_all(self.folder, i, self.x0.size)
+        self.supervisor.restarts[i] += 1
+        self._incarnations[i] += 1
+        number, alone, in_rounds = self._incarnations[i], pack_terms(ALONE), self.setup.algorithm.in_rounds
+        saves = [] if self.folder is None else read_all(self.folder, i, self.setup.first_state(self.x0))[0]
         if saves:
-            saved = saves[0]
-            birth = Launch(
-                i, life, "saved", saved.state.c, (saved.life, saved.state.c), alone, self.in_rounds
-            )
+            c, source = saves[0].state.c, (i, saves[0].incarnation, saves[0].state.c)
+            launch = Launch(i, number, "save", c, source, alone, in_rounds)
         else:
-            c = max(1, int(self.board.rows[i, AT["c"]]))
-            birth = Launch(i, life, "model", c, (self._teacher(i),), alone, self.in_rounds)
-        self._note("restart", i, how=birth.how, life=life)
-        self._lives[i] = life
-        self._joining.add(i)
-        self._start(birth)
+            c = max(1, int(self.status.c(i)))
+            launch = Launch(i, number, "model", c, (self._teacher(i),), alone, in_rounds)
+        self.supervisor.note("restart", i, how=launch.how, incarnation=number)
+        self.supervisor.joining.add(i)
+        self._launch(launch)
 
     def _teacher(self, i: int) -> int:
         """The most advanced neighbour that is there, or whoever is."""
         near = [k for k in self.setup.weights[i].of if k in self.living] or sorted(self.living)
-        return max(near, key=lambda k: (self.board.rows[k, AT["c"]], -k))
+        return max(near, key=lambda k: (self.status.c(k), -k))
 
     def _join(self, i: int) -> None:
         """Client i is back and ready: it is a neighbour again from the renewal on."""
-        self._joining.discard(i)
-        from_round = self._next_round(without=i)
-        self.wires.rejoin(i, from_round)
-        self.lost.remove(i)
-        self._note("join", i)
-        if self.network is not None:
-            self.network.known.add(i)
-            self.network.present.add(i)
-            self._renew(from_round)
-        else:
+        assert self._plan is not None
+        from_round = self.supervisor.next_round(without=i)
+        self._plan.rejoin(i, from_round)
+        self.supervisor.rejoin(i, from_round)
+        if self.supervisor.network is None:
             self._send(i, Terms(self.setup.weights[i], 1.0, from_round))
 
-    # --- terms ---------------------------------------------------------------------------------
+    # --- what the supervisor asks for --------------------------------------------------------------
 
-    def _next_round(self, without: int = -1) -> int:
-        """A round that nobody will have begun before it has been told of it."""
-        if not self.in_rounds:
-            return 0
-        others = self.living - self._joining - {without}
-        active = [i for i in others if self.board.phase(i) != FINISHED]
-        furthest = max((self.board.rows[i, AT["c"]] for i in active), default=0.0)
-        rate = max((self.board.rows[i, AT["steps"]] for i in active), default=0.0) / max(self.now, 0.1)
-        return int(furthest + max(_NOTICE_ROUNDS, _NOTICE_SECONDS * rate))
+    def mark_lost(self, i: int) -> None:
+        assert self._plan is not None
+        self._plan.mark_gone(i)
 
-    def _renew(self, from_round: int | None = None) -> None:
+    def renew(self, from_round: int) -> None:
         """Send everybody who is there its new coefficients."""
-        assert self.network is not None
-        from_round = self._next_round() if from_round is None else from_round
-        renewed = self.network.renew()
-        self._note("renew", clients=len(renewed), components=len(self.network.components()))
-        for i, (w, scale) in renewed.items():
-            if i in self.living and i not in self._joining:
+        assert self.supervisor.network is not None
+        for i, (w, scale) in self.supervisor.network.renew().items():
+            if i in self.living and i not in self.supervisor.joining:
                 self._send(i, Terms(w, scale, from_round))
 
+    def kill(self, i: int) -> None:
+        assert self.fork_server is not None
+        self.fork_server.kill(i)
+
     def _send(self, i: int, terms: Terms) -> None:
+        assert self._channel is not None
         self.terms[i] = terms
-        self._post.send(i, self._life(i), terms)
-        self._post.deliver(self.living)
+        self._channel.send(i, self._incarnations[i], terms)
+        self._channel.deliver(self.living)
 
-    def _life(self, i: int) -> int:
-        return max(int(self.board.rows[i, AT["life"]]), self._lives[i])
+    def pid(self, i: int) -> int:
+        """The process of client i."""
+        assert self.fork_server is not None
+        return self.fork_server.pids[i]
 
-    # --- news ----------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        """Warnings and errors of clients."""
-        for i, message in self._post.news():
-            if "error" in message:
-                self.errors[i] = message["error"]
-            else:
-                self.warnings.append(message["warning"])
-                self._note("warning", i, text=message["warning"])
+def allow_descriptors(count: int) -> None:
+    """Raise the soft limit of open files, if that is needed; the hard one is the machine's."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
+    if hard != resource.RLIM_INFINITY and hard < count:
+        raise UserError(f"the run needs {count} open files, and this machine allows {hard} (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

@@ -1,8 +1,8 @@
 """A process that does nothing but fork clients: torch is imported once, and every fork is clean.
 
-The nursery is forked from the engine before the engine has threads, and never has any itself, so a
+The fork server is forked from the engine before the engine has threads, and never has any itself, so a
 client can be started (again) at any time. It watches its children through process descriptors and tells
-the engine how each one ended. If the engine dies, by whatever signal, the kernel kills the nursery, and
+the engine how each one ended. If the engine dies, by whatever signal, the kernel kills the fork server, and
 with it the clients (PR_SET_PDEATHSIG): nothing stays behind.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import logging
 import os
 import select
 import signal
@@ -23,20 +24,24 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
+_LOG = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LARGEST = 1 << 20
+LEFT_TO_THE_ENGINE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that reach all processes of a terminal, a job or a service: the engine decides what follows."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a client starts: from x0 ("initial"), from its save ("saved") or a neighbour's model ("model").
+    """How a client starts: from x0 ("initial"), from a save ("save") or a neighbour's model ("model").
 
-    `terms` are [scale, own, [[k, coefficient], ...]]. One that `joins` a run in rounds takes no step
-    before it was told from which round it takes part.
+    `source` is the client whose save it is, with its incarnation and step, or the neighbour. `terms` are
+    packed (`engines.terms`). A client that `joins` a run in rounds takes no step before it was told from
+    which round it takes part.
     """
 
     client: int
-    life: int = 0
+    incarnation: int = 0
     how: str = "initial"
     c: int = 1
     source: tuple[int, ...] = ()
@@ -46,38 +51,52 @@ class Launch:
 
 @dataclass(frozen=True)
 class Exit:
-    """A client's process is no more."""
+    """A client's process has ended, or could not be started (`failure`)."""
 
     client: int
-    life: int
+    incarnation: int
     status: int
+    failure: str = ""
 
     def __str__(self) -> str:
         code = os.waitstatus_to_exitcode(self.status)
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return self.failure or (f"killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}")
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; signals without a name have their number.
+
+    >>> signal_name(9), signal_name(37)
+    ('SIGKILL', 'signal 37')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class ForkServer:
-    """The engine's handle: `live` is called in each client's process."""
+    """The engine's handle: `work` is called in each client's process, and returns its exit code."""
 
-    def __init__(self, live: Callable[[Launch], int]) -> None:
+    def __init__(self, work: Callable[[Launch], int]) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pids: dict[int, int] = {}
         self.pid = _fork()
         if self.pid == 0:
             self.socket.close()
-            _run(lambda: _Keeper(theirs, live).run())
+            _run(lambda: _Server(theirs, work).run())
         theirs.close()
         self.alive = True
+        _LOG.debug("fork server started as process %d", self.pid)
 
-    def start(self, birth: Launch) -> None:
-        self._send({"start": asdict(birth)})
+    def start(self, launch: Launch) -> None:
+        self._send({"start": asdict(launch)})
 
     def kill(self, client: int) -> None:
         self._send({"kill": client})
 
     def _send(self, message: dict[str, Any]) -> None:
-        with suppress(OSError):  # a nursery that is gone is noticed by `ended`
+        with suppress(OSError):  # a fork server that is gone is noticed by `ended`
             self.socket.send(json.dumps(message).encode())
 
     def ended(self) -> list[Exit]:
@@ -101,33 +120,32 @@ class ForkServer:
         return found
 
     def close(self) -> None:
-        """Kill whoever is left, and wait for the nursery's end."""
+        """Kill whoever is left, and wait for the fork server's end."""
         self.socket.close()
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
         self.alive = False
 
 
-class _Keeper:
-    """Inside the nursery."""
+class _Server:
+    """Inside the fork server."""
 
-    def __init__(self, line: socket.socket, live: Callable[[Launch], int]) -> None:
-        self.line, self.live = line, live
+    def __init__(self, channel: socket.socket, work: Callable[[Launch], int]) -> None:
+        self.channel, self.work = channel, work
         self.children: dict[int, tuple[Launch, int]] = {}  # process descriptor -> whose, process id
         self.poll = select.poll()
-        self.poll.register(line, select.POLLIN)
+        self.poll.register(channel, select.POLLIN)
 
     def run(self) -> int:
-        name_process("swiftfl-nursery")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # the engine decides
+        name_process("swiftfl-fork")
+        leave_signals_to_the_engine()
         gc.freeze()
         while True:
             for descriptor, _ in self.poll.poll():
-                if descriptor != self.line.fileno():
+                if descriptor != self.channel.fileno():
                     self._reap(descriptor)
                     continue
-                packet = self.line.recv(_LARGEST)
+                packet = self.channel.recv(_LARGEST)
                 if not packet:
                     self._kill_all()
                     return 0
@@ -136,34 +154,43 @@ class _Keeper:
     def _obey(self, message: dict[str, Any]) -> None:
         if "start" in message:
             given = message["start"]
-            self._fork(Launch(**{**given, "source": tuple(given["source"])}))
+            self._start(Launch(**{**given, "source": tuple(given["source"])}))
             return
-        for birth, pid in self.children.values():
-            if birth.client == message["kill"]:
+        for launch, pid in self.children.values():
+            if launch.client == message["kill"]:
                 os.kill(pid, signal.SIGKILL)
 
-    def _fork(self, birth: Launch) -> None:
-        pid = _fork()
+    def _start(self, launch: Launch) -> None:
+        try:
+            pid = _fork()
+        except OSError as error:
+            self._say_ended(
+                Exit(launch.client, launch.incarnation, 1 << 8, f"cannot be started: {error.strerror}")
+            )
+            return
         if pid == 0:
-            self.line.close()
+            self.channel.close()
             for descriptor in self.children:
                 os.close(descriptor)
-            _run(lambda: self.live(birth))
+            _run(lambda: self.work(launch))
         descriptor = os.pidfd_open(pid)
-        self.children[descriptor] = (birth, pid)
+        self.children[descriptor] = (launch, pid)
         self.poll.register(descriptor, select.POLLIN)
-        self._tell({"client": birth.client, "pid": pid})
+        self._say({"client": launch.client, "pid": pid})
 
     def _reap(self, descriptor: int) -> None:
-        birth, pid = self.children.pop(descriptor)
+        launch, pid = self.children.pop(descriptor)
         self.poll.unregister(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(pid, 0)
-        self._tell({"ended": asdict(Exit(birth.client, birth.life, status))})
+        self._say_ended(Exit(launch.client, launch.incarnation, status))
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _say_ended(self, ended: Exit) -> None:
+        self._say({"ended": asdict(ended)})
+
+    def _say(self, message: dict[str, Any]) -> None:
         with suppress(OSError):  # an engine that is gone: the next packet is empty
-            self.line.send(json.dumps(message).encode())
+            self.channel.send(json.dumps(message).encode())
 
     def _kill_all(self) -> None:
         for _, pid in self.children.values():
@@ -175,6 +202,11 @@ class _Keeper:
 def name_process(name: str) -> None:
     """What ps and top call this process."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def leave_signals_to_the_engine() -> None:
+    for number in LEFT_TO_THE_ENGINE:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _fork() -> int:

@@ -1,6 +1,6 @@
 """How the ranks of a run and its first rank keep in touch: small tables on newest-value channels.
 
-Every client sends its row of the board to client 0, which sends everybody its orders, who is lost, and the
+Every client sends its row of the status to client 0, which sends everybody its orders, who is lost, and the
 influence that holds. Nobody waits for either, and each client works out its own new coefficients: all have
 the same network and are told the same, so they get the same matrix. If client 0 is lost there are no more
 orders: its neighbours keep its weight for themselves, and all train on to their end.
@@ -15,8 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.engines.live.client import Order, Tally
-from swiftfl.engines.live.status import AT, COLUMNS, HOLDING, RUNNING, StatusTable
+from swiftfl.engines.live.status import AT, COLUMNS, HOLDING, RUNNING, Order, StatusTable, Tally
 from swiftfl.engines.membership import Membership
 from swiftfl.engines.terms import Terms
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
@@ -37,10 +36,10 @@ Table = npt.NDArray[np.float64]
 class RankChannel:
     """One rank's end of the control channel. Its thread also calls `supervise` on the first rank."""
 
-    def __init__(self, transport: MessageTransport, network: Membership | None, board: StatusTable) -> None:
+    def __init__(self, transport: MessageTransport, network: Membership | None, status: StatusTable) -> None:
         self.transport, self.network = transport, network
         self.me, self.n = transport.i, transport.n
-        self.board = board
+        self.status = status
         self._asked = threading.Event()  # to stop, by a signal
         self.hushed = False  # nothing more to report
         self.last_heard = dict.fromkeys(range(self.n), time.monotonic())
@@ -94,14 +93,14 @@ class RankChannel:
         if self.me != FIRST:
             if not self.hushed:
                 self._version += 1
-                row = self.board.rows[self.me]
+                row = self.status.rows[self.me]
                 phase, self._phase = self._phase, row[AT["phase"]]
                 self._status.put(row, self._version, quiet=phase == self._phase and not self.asked)
             self._order.read(self._obey)
             return
         self._hear()
         self.supervise()
-        self._out[:_LEAVE] = self.board.orders
+        self._out[:_LEAVE] = self.status.orders
         if not np.array_equal(self._out, self._sent):
             self._version += 1
             self._sent = self._out.copy()
@@ -115,7 +114,7 @@ class RankChannel:
             if receiver.count != self._heard[k]:
                 self._heard[k] = receiver.count
                 self.last_heard[k] = time.monotonic()
-                self.board.rows[k] = receiver.read(lambda row, version: row.copy())
+                self.status.rows[k] = receiver.read(lambda row, version: row.copy())
 
     def renew(self, from_round: int) -> None:
         """Everybody is to work out new coefficients, from who is known and what influence holds now."""
@@ -136,7 +135,7 @@ class RankChannel:
 
     def _obey(self, orders: Vector, version: int) -> None:
         if version:
-            self.board.orders[:] = orders[:_LEAVE]
+            self.status.orders[:] = orders[:_LEAVE]
             self._out[:] = orders
             self._take_part(orders)
 
@@ -174,20 +173,21 @@ class RankChannel:
 class RankControl:
     """A client's control (`engines.live.Control`) over its channel."""
 
-    def __init__(self, channel: RankChannel, in_rounds: bool, life: int, first: int) -> None:
-        self.channel, self.board, self.me = channel, channel.board, channel.me
-        self.in_rounds, self.life, self.first = in_rounds, life, first
+    def __init__(self, channel: RankChannel, in_rounds: bool, incarnation: int) -> None:
+        self.channel, self.status, self.me = channel, channel.status, channel.me
+        self.in_rounds, self.incarnation = in_rounds, incarnation
         self.warnings: list[str] = []
-        self._cpu_at = self._cpu = 0.0
+        self._cpu_at = 0.0
         self._cpu_before = time.process_time()  # of imports, and of making the run
 
     def report(self, c: int, tally: Tally, settle: bool = False) -> None:
         now = time.perf_counter()
         if settle or now - self._cpu_at >= _CPU_EVERY:
-            self._cpu_at, self._cpu = now, time.process_time() - self._cpu_before
-        self.board.write(self.me, c, self.life, c - self.first, self._cpu, tally)
+            self._cpu_at, before, self._cpu_before = now, self._cpu_before, time.process_time()
+            tally.cpu += self._cpu_before - before
+        self.status.write(self.me, c, self.incarnation, tally)
 
-    def news(self) -> list[Terms]:
+    def new_terms(self) -> list[Terms]:
         found = []
         while self.channel.terms:  # the channel's thread may add to the same list meanwhile
             found.append(self.channel.terms.pop(0))
@@ -196,18 +196,21 @@ class RankControl:
     def order(self, c: int) -> Order:
         if self.channel.asked and not self.in_rounds:
             return "stop"
-        return self.board.order(c)
+        return self.status.order(c)
 
     def hold(self, c: int) -> Order:
         """Where clients meet in rounds, all stop before the same one, which the first rank names."""
-        self.board.enter(self.me, HOLDING)
+        self.status.enter(self.me, HOLDING)
         while (order := self.order(c)) in ("stop", "finish"):
-            if self.board.final or not self.in_rounds:
+            if self.status.final or not self.in_rounds:
                 return order
             self.channel.check()
             time.sleep(_LOOK_EVERY)
-        self.board.enter(self.me, RUNNING)
+        self.status.enter(self.me, RUNNING)
         return order
+
+    def set_waits(self, waits: bool) -> None:
+        self.status.set_waits(self.me, waits)
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)

@@ -15,6 +15,7 @@ from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.journal import Journal, journal_file
 from swiftfl.engines.live.mpi.control import FIRST, RankControl
 from swiftfl.engines.live.mpi.supervised import Supervised
+from swiftfl.engines.live.resume import load_start
 from swiftfl.engines.live.saves import Saver
 from swiftfl.engines.live.status import COLUMNS, FINISHED, READY, RUNNING, STARTING, STOPPED
 from swiftfl.engines.terms import Terms
@@ -31,7 +32,7 @@ class Mpi(Supervised):
 
     name = "mpi"
 
-    # --- the life of this rank's client ----------------------------------------------------------
+    # --- this rank's client ----------------------------------------------------------
 
     def live(self) -> None:
         """From the first step to the last; returns when everybody's last model is with the recorder."""
@@ -45,44 +46,44 @@ class Mpi(Supervised):
         i = self.me
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-        self.board.enter(i, STARTING)
+        self.status.enter(i, STARTING)
         self.channel.start()
-        client, line, journal = self._client()
+        client, control, journal = self._client()
         client.announce()
-        line.report(client.state.c, client.tally)
-        self.board.enter(i, READY)
-        self.channel.wait_for(lambda: self.board.started or self.channel.asked or self._headless())
-        self.board.enter(i, RUNNING)
+        control.report(client.state.c, client.tally)
+        self.status.enter(i, READY)
+        self.channel.wait_for(lambda: self.status.started or self.channel.asked or self._headless())
+        self.status.enter(i, RUNNING)
         client.began = time.perf_counter()
-        self.began = client.began if i != FIRST else self.began
+        if i != FIRST:
+            self.supervisor.start_clock()
         outcome = client.run()
-        line.report(client.state.c, client.tally, settle=True)
-        self.board.enter(i, FINISHED if outcome == "finished" else STOPPED)
+        control.report(client.state.c, client.tally, settle=True)
+        self.status.enter(i, FINISHED if outcome == "finished" else STOPPED)
         if outcome == "finished":
-            self.channel.wait_for(lambda: self.board.released or self._headless())
-            client.last_words()
+            self.channel.wait_for(lambda: self.status.released or self._headless())
+            client.publish_last_model()
         journal.close()
-        self.warnings += line.warnings
+        self.supervisor.warnings += control.warnings
         self._say_farewell(client.state.x, outcome == "finished")
 
     def _client(self) -> tuple[LiveClient, RankControl, Journal]:
-        i, saved = self.me, self._saved[self.me]
-        life = self._lives[i] if saved is None else max(self._lives[i], saved.life + 1)
-        start = self.setup.first_state(self.x0) if saved is None else saved.state
-        line = RankControl(self.channel, self.in_rounds, life, start.c)
+        i, incarnation = self.me, self.resume.incarnations[self.me]
+        start, tally, how, source = load_start(self.folder, self.setup, i, self.resume.starts[i])
+        control = RankControl(self.channel, self.in_rounds, incarnation)
         kept = self.folder if self.options.record else None
-        journal = Journal(None if kept is None else journal_file(kept, i), line.warn)
-        if saved is None:
-            journal.start(life, self.options.session, 1, "initial")
-        else:
+        journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
+        if how != "initial":
             self.transport.set_cell(start.x)
-            journal.start(life, self.options.session, start.c, "saved", saved.life, saved.state.c)
+        journal.start(incarnation, self.resume.session, start.c, how, source)
         seconds = None if self.in_rounds else self.options.save_seconds
-        saver = Saver(self.folder, i, life, line.warn, seconds, self.options.save_steps)
+        saver = Saver(self.folder, i, incarnation, control.warn, seconds, self.options.save_steps)
         terms = Terms(self.setup.weights[i])
         return (
-            LiveClient(self.setup, i, start, life, self.transport, line, journal, saver, terms),
-            line,
+            LiveClient(
+                self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, tally
+            ),
+            control,
             journal,
         )
 
@@ -116,7 +117,7 @@ class Mpi(Supervised):
     def _all_have_stopped(self) -> bool:
         """On the first rank: nobody runs any more, or there was no time left to wait for that."""
         self._stop_since = getattr(self, "_stop_since", time.monotonic())
-        phases = [self.board.phase(i) for i in self._living()]
+        phases = [self.status.phase(i) for i in self._living()]
         patient = time.monotonic() - self._stop_since < 1.0
         return self.me != FIRST or all(p in (STOPPED, FINISHED) for p in phases) or not patient
 
@@ -137,7 +138,7 @@ class Mpi(Supervised):
         if self.me != FIRST:
             for k in self.world.failed() | {FIRST}:
                 progress.gone.add(k)
-                self._note_loss(k, "its rank died")
+                self._lose(k, "its rank died")
         self._finals = {self.me: self._final(x)}
         for k in self._living():
             if k != self.me:
@@ -150,16 +151,21 @@ class Mpi(Supervised):
         for k in list(self._finals):
             if k != self.me and not (k in came and self._finals[k].is_whole(came[k])):
                 del self._finals[k]
-                self._note_loss(k, "lost at the end")
+                self._lose(k, "lost at the end")
         for k, message in self._finals.items():
-            self.board.rows[k] = message.vector[: len(COLUMNS)]
-        self.ended_at = time.perf_counter()
-        self._over.set()
+            self.status.rows[k] = message.vector[: len(COLUMNS)]
+        self.supervisor.end()
+
+    def _lose(self, k: int, reason: str) -> None:
+        """Note a loss that changes nothing any more."""
+        if k not in self.supervisor.lost:
+            self.supervisor.lost.append(k)
+            self.supervisor.note("lost", k, reason=reason)
 
     def _final(self, x: Vector) -> Message:
-        """A row of the board, and the model behind it."""
+        """A row of the status table, and the model behind it."""
         message = Message(len(COLUMNS) + x.size, np.float64)
-        message.fill(np.concatenate([self.board.rows[self.me], x.astype(np.float64)]))
+        message.fill(np.concatenate([self.status.rows[self.me], x.astype(np.float64)]))
         return message
 
     def leave(self) -> None:

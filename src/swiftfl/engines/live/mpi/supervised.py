@@ -7,26 +7,24 @@ for, and knows everybody's numbers. All of this happens in the thread of its cha
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from swiftfl.engines.live.ending import Ending
-from swiftfl.engines.live.local.worker import LiveOptions
 from swiftfl.engines.live.mpi.control import FIRST, RankChannel
-from swiftfl.engines.live.observed import Observed
-from swiftfl.engines.live.saves import Saved
-from swiftfl.engines.live.status import COLUMNS, FINISHED, READY, STOPPED
+from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.resume import ResumePoint
+from swiftfl.engines.live.status import COLUMNS, FINISHED, STOPPED
+from swiftfl.engines.live.supervisor import Supervisor
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
-from swiftfl.errors import UserError
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.mpi import MpiJob
 from swiftfl.vector import Vector
 
-_NOTICE_ROUNDS, _NOTICE_SECONDS = 3, 1.0  # how far ahead the round lies at which new weights hold
+_NOTICE_SECONDS = 1.0  # within which every rank has heard of something
 
 
-class Supervised(Observed):
+class Supervised:
     """The state of a run on every rank; it is complete only where it is supervised, and at its end."""
 
     def __init__(
@@ -35,18 +33,20 @@ class Supervised(Observed):
         world: MpiJob,
         folder: Path | None = None,
         options: LiveOptions = LiveOptions(),
-        saved: Sequence[Saved | None] = (),
-        lives: Sequence[int] = (),
+        resume: ResumePoint | None = None,
     ) -> None:
-        super().__init__(setup)
+        self.setup, self.n = setup, setup.n
+        self.in_rounds = setup.algorithm.in_rounds
         self.world, self.folder, self.options = world, folder, options
+        self.resume = resume or ResumePoint.first(setup.n)
         self.me = world.rank
+        self.x0 = setup.workload.initial(setup.seed)
+        self.supervisor = Supervisor(setup, options, self, self.resume.elapsed, _NOTICE_SECONDS)
+        self.status, self.network = self.supervisor.status, self.supervisor.network
         self.transport = world.connect([tuple(w.of) for w in setup.weights], self.x0)
-        self.channel = RankChannel(self.transport, self.network, self.board)
-        self.ending = Ending(self.board, self.in_rounds, options.patience)
+        self.channel = RankChannel(self.transport, self.network, self.status)
         self.channel.supervise = self._supervise
         self.silent: list[int] = []
-        self._saved, self._lives = list(saved) or [None] * self.n, list(lives) or [0] * self.n
         self._finals: dict[int, Message] = {}
 
     # --- the supervisor, on the first rank -------------------------------------------------------
@@ -55,30 +55,15 @@ class Supervised(Observed):
         return [i for i in range(self.n) if i not in self.transport.progress.gone]
 
     def _supervise(self) -> None:
-        for i in sorted(self.transport.progress.gone.difference(self.lost)):
-            self._lose(i, "its rank died")
-        phases = {i: self.board.phase(i) for i in self._living()}
-        if not self.board.started:
-            if all(phase == READY for phase in phases.values()):
-                self.began = time.perf_counter()
-                self.board.go()
-            return
-        self._keep_time(phases)
-        if all(phase == FINISHED for phase in phases.values()):
-            self.board.release()
-        else:
-            self._give_up_the_silent(phases)
-
-    def _keep_time(self, phases: dict[int, int]) -> None:
+        for i in sorted(self.transport.progress.gone.difference(self.supervisor.lost)):
+            self.supervisor.lose(i, "its rank died")
         if self.channel.asked:
-            self.ending.stop(phases)
-            return
-        if self.setup.iterations is not None and self.iteration >= self.setup.iterations:
-            self.ending.finish(phases)
-        if self.in_rounds and self.options.save_seconds is not None:
-            self.ending.save(phases, self.options.save_seconds, self._next_round())
-        if self._measured():
-            self.channel.renew(self._next_round())
+            self.supervisor.ask()
+        living = self._living()
+        self.supervisor.tick(living)
+        phases = {i: self.status.phase(i) for i in living}
+        if self.status.started and not all(phase == FINISHED for phase in phases.values()):
+            self._give_up_the_silent(phases)
 
     def _give_up_the_silent(self, phases: dict[int, int]) -> None:
         """When everybody else is done, a rank that has said nothing for a while is not waited for."""
@@ -86,28 +71,20 @@ class Supervised(Observed):
         now = time.monotonic()
         if all(i != FIRST and now - self.channel.last_heard[i] > self.options.patience for i in behind):
             for i in behind:
-                self.silent.append(i)
-                self._lose(i, f"silent for {self.options.patience:g} s")
+                self.kill(i)
 
-    def _lose(self, i: int, reason: str) -> None:
-        self._note_loss(i, reason)
+    def mark_lost(self, i: int) -> None:
         self.channel.lose(i)
         self.transport.mark_gone(i)
-        self._away.add(i)
-        if self.network is not None:
-            self.channel.renew(self._next_round())
 
-    def _note_loss(self, i: int, reason: str) -> None:
-        if i not in self.lost:
-            self.lost.append(i)
-            self._note("lost", i, reason=reason)
+    def renew(self, from_round: int) -> None:
+        self.channel.renew(from_round)
 
-    def _next_round(self) -> int:
-        """A round that nobody will have begun before it has been told of it."""
-        if not self.in_rounds:
-            return 0
-        steps = max((self.board.rows[i, 0] for i in self._living()), default=0.0)
-        return int(steps + max(_NOTICE_ROUNDS, _NOTICE_SECONDS * steps / max(self.now, 0.1)))
+    def kill(self, i: int) -> None:
+        """A rank cannot be ended from here: nobody waits for it any more."""
+        if i not in self.silent and i != FIRST:
+            self.silent.append(i)
+            self.supervisor.lose(i, f"silent for {self.options.patience:g} s")
 
     # --- what can be seen of it, on the recorder -------------------------------------------------
 
@@ -117,8 +94,42 @@ class Supervised(Observed):
 
     @property
     def stopped(self) -> bool:
-        return self.board.phase(self.me) == STOPPED
+        return self.status.phase(self.me) == STOPPED
 
+    @property
+    def iteration(self) -> int:
+        return self.supervisor.iteration
+
+    @property
+    def now(self) -> float:
+        return self.supervisor.now
+
+    @property
+    def over(self) -> bool:
+        return self.supervisor.over.is_set()
+
+    def members(self) -> list[int]:
+        return self.supervisor.members()
+
+    def take_train_loss(self) -> float | None:
+        return self.supervisor.take_train_loss()
+
+    def epochs(self) -> list[float]:
+        return self.supervisor.epochs()
+
+    def seconds(self) -> dict[str, list[float]]:
+        return self.supervisor.seconds()
+
+    def take_log(self) -> list[dict[str, Any]]:
+        return self.supervisor.take_log()
+
+    def discarding(self) -> list[int]:
+        return self.supervisor.discarding()
+
+    def figures(self) -> dict[str, Any]:
+        return {**self.supervisor.figures(self.terms), "mpi": self.world.library}
+
+    @property
     def models(self) -> list[Vector]:
         """Everybody's last model; x0 for the lost."""
         skip = len(COLUMNS)
@@ -138,7 +149,3 @@ class Supervised(Observed):
     def models_in_memory(self) -> int:
         """As on this rank: its slots, what it received, and its own."""
         return self.n * (1 + self.transport.models_in_memory)
-
-    def fail_if_all_are_lost(self) -> None:
-        if not self.members():
-            raise UserError("no client is left")

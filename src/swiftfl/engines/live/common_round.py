@@ -1,0 +1,68 @@
+"""How a live run comes to a common stop, an early finish or a common save.
+
+Where clients never wait for each other, each does it before its next step. Where they meet in rounds, all
+must do it before the same round, or some would wait for ever for those who did not. The supervisor names a
+round that nobody seems to have begun, and clients hold when they reach it. If somebody had begun it
+unnoticed, that client cannot complete it, because its neighbours hold, and a later round is named. When all
+hold at the same round, the order becomes final.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from swiftfl.engines.live.status import FINISHED, HOLDING, READY, RUNNING, STARTING, STOPPED, StatusTable
+
+_LOOK_AGAIN = 0.3
+_SAVE_AHEAD = 3  # rounds
+
+
+class CommonRound:
+    """Brings the clients to a round that they have in common."""
+
+    def __init__(self, status: StatusTable, in_rounds: bool) -> None:
+        self.status, self.in_rounds = status, in_rounds
+        self._at: float | None = None
+        self._looked = 0.0
+        self._saved_at = time.perf_counter()
+
+    def approach(self, phases: Mapping[int, int], order: Callable[[float], None]) -> None:
+        """Move on towards the round at which `order` (stop_at or finish_at) becomes final."""
+        if not self.in_rounds:
+            if self._at is None:
+                self._at = 0.0
+                order(0.0)
+                self.status.make_final()
+            return
+        now = time.perf_counter()
+        if self._at is None:
+            self._name_round(phases, order)
+        elif self._all_hold(phases):
+            self.status.make_final()
+        elif now - self._looked >= _LOOK_AGAIN:
+            self._looked = now
+            if any(phase == RUNNING and self.status.c(i) >= self._at for i, phase in phases.items()):
+                self._name_round(phases, order)
+
+    def save(self, phases: Mapping[int, int], every: float, at: int = 0) -> None:
+        """From time to time, name a round, not before round `at`, before which everybody saves its state."""
+        now = time.perf_counter()
+        if now - self._saved_at >= every:
+            self._saved_at = now
+            self.status.save_at(max(at, int(self._furthest(phases)) + _SAVE_AHEAD))
+
+    def _name_round(self, phases: Mapping[int, int], order: Callable[[float], None]) -> None:
+        self._at, self._looked = self._furthest(phases) + 1, time.perf_counter()
+        order(self._at)
+
+    def _all_hold(self, phases: Mapping[int, int]) -> bool:
+        passive = (FINISHED, STOPPED, STARTING, READY)
+        return all(
+            phase == HOLDING and self.status.c(i) == self._at
+            for i, phase in phases.items()
+            if phase not in passive
+        )
+
+    def _furthest(self, phases: Mapping[int, int]) -> float:
+        return max((self.status.c(i) for i, phase in phases.items() if phase != FINISHED), default=0.0)

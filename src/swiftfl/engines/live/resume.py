@@ -1,0 +1,195 @@
+"""From where each client of a stopped or killed run goes on.
+
+Where clients do not meet in rounds, each goes on from its own newest save. Where they do, all go on from the
+newest round that all have saved. A client that was lost long before the others were stopped has no save of
+that round: it starts from the save of a neighbour, as after a restart. A run that could go on only from its
+first step is refused, unless that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from swiftfl.client import State
+from swiftfl.engines.live.journal import Incarnation, read_incarnations, version
+from swiftfl.engines.live.saves import read_all
+from swiftfl.engines.live.status import Tally
+from swiftfl.engines.setup import Setup
+from swiftfl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start at step `c` from a save: of which client and incarnation, before which step."""
+
+    c: int
+    client: int
+    incarnation: int
+    saved_c: int
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """How a run starts: plain numbers, which can be told to other processes.
+
+    `starts[i]` is None for a client that starts from the initial model; `incarnations[i]` is the number of
+    its next incarnation; `elapsed` are the seconds of the sessions before; `notes` are for the user.
+    """
+
+    starts: tuple[Start | None, ...]
+    incarnations: tuple[int, ...]
+    session: int = 0
+    elapsed: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def first(cls, n: int) -> ResumePoint:
+        """The start of a new run."""
+        return cls((None,) * n, (0,) * n)
+
+    @property
+    def iteration(self) -> int:
+        """Client steps in all that are kept."""
+        return sum(start.c - 1 for start in self.starts if start is not None)
+
+
+@dataclass(frozen=True)
+class _Saves:
+    """What one client has saved, by step, and what is wrong with saves that cannot be used."""
+
+    starts: dict[int, Start]
+    problems: list[str]
+    newest: int
+    finished: bool
+
+    def at(self, round: int) -> Start | None:
+        """Its start in a round; one that has finished starts, and ends again, from its last save."""
+        if self.finished and self.newest <= round:
+            return self.starts[self.newest]
+        return self.starts.get(round)
+
+
+def find_resume_point(
+    folder: Path, setup: Setup, elapsed: float = 0.0, from_start: bool = False
+) -> ResumePoint:
+    """Where the run whose clients' files are in this folder goes on.
+
+    `from_start` allows that clients without a usable save (in rounds: all of them) start from step 1.
+    """
+    journals = [read_incarnations(folder, i, setup.n) for i in range(setup.n)]
+    saves = [_saves_of(folder, i, setup) for i in range(setup.n)]
+    notes = [
+        f"{problem}; an older save is used" for mine in saves for problem in mine.problems if mine.starts
+    ]
+    choose = _common_round if setup.algorithm.in_rounds else _own_newest
+    starts = choose(saves, journals, setup, notes, from_start)
+    known = [[each.number for each in mine] for mine in journals]
+    saved = [[start.incarnation for start in mine.starts.values()] for mine in saves]
+    incarnations = [1 + max([-1, *known[i], *saved[i]]) for i in range(setup.n)]
+    session = 1 + max([0, *(each.session for mine in journals for each in mine)])
+    return ResumePoint(tuple(starts), tuple(incarnations), session, elapsed, tuple(notes))
+
+
+def _saves_of(folder: Path, i: int, setup: Setup) -> _Saves:
+    like = setup.first_state(setup.workload.initial(setup.seed))
+    found, problems = read_all(folder, i, like)
+    starts: dict[int, Start] = {}
+    for saved in found:  # newest first
+        c = saved.state.c
+        starts.setdefault(c, Start(c, i, saved.incarnation, c))
+    newest = found[0].state.c if found else 0
+    return _Saves(starts, problems, newest, newest > setup.steps_of(i))
+
+
+def _own_newest(
+    saves: Sequence[_Saves],
+    journals: Sequence[Sequence[Incarnation]],
+    setup: Setup,
+    notes: list[str],
+    from_start: bool,
+) -> list[Start | None]:
+    starts: list[Start | None] = []
+    for i, mine in enumerate(saves):
+        near = [saves[k].starts[saves[k].newest] for k in setup.weights[i].of if saves[k].starts]
+        if mine.starts:
+            starts.append(mine.starts[mine.newest])
+        elif near and not mine.problems:
+            c = journals[i][-1].recorded if journals[i] else 1
+            source = max(near, key=lambda start: start.c)
+            starts.append(Start(c, source.client, source.incarnation, source.saved_c))
+            notes.append(
+                f"client {i} has no save and starts from the model that client {source.client} saved"
+            )
+        elif from_start:
+            starts.append(None)
+            notes.append(f"client {i} starts again from step 1")
+        else:
+            reason = "; ".join(mine.problems) or "there is none"
+            raise UserError(
+                f"client {i} has no save to go on from ({reason}): resume with --from-start to let clients "
+                "without a save start again from step 1"
+            )
+    return starts
+
+
+def _common_round(
+    saves: Sequence[_Saves],
+    journals: Sequence[Sequence[Incarnation]],
+    setup: Setup,
+    notes: list[str],
+    from_start: bool,
+) -> list[Start | None]:
+    rounds = sorted({c for mine in saves for c in mine.starts}, reverse=True)
+    for wanted in rounds:
+        if all(mine.at(wanted) for mine in saves):
+            return [mine.at(wanted) for mine in saves]
+    for wanted in rounds:
+        starts = _with_replacements(saves, wanted, setup)
+        if starts is not None:
+            lost = [i for i, mine in enumerate(saves) if mine.at(wanted) is None]
+            notes.append(f"clients {lost} have no save of round {wanted} and start from a neighbour's")
+            return starts
+    if from_start:
+        notes.append("every client starts again from step 1")
+        return [None] * len(saves)
+    problems = [problem for mine in saves for problem in mine.problems]
+    reason = "; ".join(problems) or "no round was saved by all"
+    raise UserError(
+        f"the clients have no common round to go on from ({reason}): resume with --from-start to start again "
+        "from step 1"
+    )
+
+
+def _with_replacements(saves: Sequence[_Saves], wanted: int, setup: Setup) -> list[Start | None] | None:
+    """Starts in a round that most clients have, if the others were lost before it."""
+    missing = [i for i, mine in enumerate(saves) if mine.at(wanted) is None]
+    if 2 * len(missing) >= len(saves) or any(saves[i].problems or saves[i].newest > wanted for i in missing):
+        return None
+    starts = [mine.at(wanted) for mine in saves]
+    there = [start for start in starts if start is not None and start.c == wanted]
+    for i in missing:
+        near = [start for start in there if start.client in setup.weights[i].of] or there
+        if not near:
+            return None
+        starts[i] = Start(wanted, near[0].client, near[0].incarnation, wanted)
+    return starts
+
+
+def load_start(
+    folder: Path | None, setup: Setup, i: int, start: Start | None, c: int = 1
+) -> tuple[State, Tally, str, tuple[int, ...]]:
+    """Client i's first state, what it has counted before, and its source as the journal has it."""
+    first = setup.first_state(setup.workload.initial(setup.seed), c)
+    if start is None or folder is None:
+        return first, Tally(), "initial", ()
+    for saved in read_all(folder, start.client, first)[0]:
+        if (saved.incarnation, saved.state.c) != (start.incarnation, start.saved_c):
+            continue
+        if start.client == i:
+            state = State(saved.state.x, start.c, saved.state.memory)
+            return state, saved.tally, "save", (saved.incarnation, saved.state.c)
+        source = (start.client, version(saved.incarnation, saved.state.c))
+        return setup.first_state(saved.state.x, start.c), Tally(), "model", source
+    raise UserError(f"client {i} has lost its save of step {start.saved_c}")

@@ -1,0 +1,342 @@
+"""What every live run is led by, whoever makes its processes: who lives, who is lost, when all stop.
+
+An engine owns a supervisor and calls `tick` every few hundredths of a second; no client ever waits for it.
+What the supervisor decides, the engine carries out (`Clients`): it knows how to reach its clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from swiftfl.engines.influence import rate_report
+from swiftfl.engines.live.common_round import CommonRound
+from swiftfl.engines.live.inbox import REASONS
+from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.status import FINISHED, HOLDING, READY, STOPPED, StatusTable
+from swiftfl.engines.live.watchdog import Watchdog
+from swiftfl.engines.setup import Setup
+from swiftfl.engines.terms import Terms
+from swiftfl.errors import UserError
+
+_LOG = logging.getLogger(__name__)
+_NOTICE_ROUNDS = 3  # how far ahead the round lies, at least, from which new weights hold
+_MOST_WARNINGS = 20
+
+
+class Clients(Protocol):
+    """How an engine carries out what its supervisor decides."""
+
+    def mark_lost(self, i: int) -> None:
+        """Tell everybody that nothing more comes from client i."""
+
+    def renew(self, from_round: int) -> None:
+        """Renew the coefficients among the known clients; they hold from this round on."""
+
+    def kill(self, i: int) -> None:
+        """End client i, which does not answer; its loss is reported when it has ended."""
+
+
+class Supervisor:
+    """The state of a live run, and its decisions.
+
+    `elapsed` are the seconds of earlier sessions: the run's clock goes on from there. `notice_seconds` is how
+    long it takes, at most, until every client has heard of something.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        options: LiveOptions,
+        clients: Clients,
+        elapsed: float = 0.0,
+        notice_seconds: float = 0.5,
+    ) -> None:
+        self.setup, self.options, self.clients = setup, options, clients
+        self.n, self.in_rounds = setup.n, setup.algorithm.in_rounds
+        self.network = None if setup.network is None else setup.network()
+        self.status = StatusTable(self.n)
+        self.common = CommonRound(self.status, self.in_rounds)
+        self.watchdog = Watchdog(self.status)
+        self.lost: list[int] = []  # who is not there now
+        self.joining: set[int] = set()  # who has been started again and takes no part yet
+        self.restarts = [0] * self.n
+        self.warnings: list[str] = []
+        self.given_up: dict[int, str] = {}  # who was ended by us, and why
+        self.over = threading.Event()
+        self._elapsed, self._notice_seconds = elapsed, notice_seconds
+        self._made = time.perf_counter()
+        self._began: float | None = None
+        self._ended: float | None = None
+        self._asked = False  # not an Event: a signal handler may set it
+        self._stop_since: float | None = None
+        self._cut_off = False
+        self._log: list[dict[str, Any]] = []
+        self._logged = 0
+        self._losses = (0.0, 0.0)
+        self._measured_at, self._steps_then = 0, [0.0] * self.n
+        self._first_c = 0.0
+        self._away: set[int] = set()  # who was not there all the time since the last measurement
+        self._reported: set[int] = set()  # who is known to be stalled
+        self._isolated: set[int] = set()
+
+    # --- what can be read at any time ------------------------------------------------------------
+
+    @property
+    def iteration(self) -> int:
+        """Client steps in all, also those of earlier incarnations that a save kept."""
+        return int(sum(max(0.0, c - 1) for c in self.status.column("c")))
+
+    @property
+    def now(self) -> float:
+        """Seconds from the first step on, those of earlier sessions included."""
+        if self._began is None:
+            return self._elapsed
+        return self._elapsed + (self._ended or time.perf_counter()) - self._began
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody has asked for a stop."""
+        return self._asked
+
+    def ask(self) -> None:
+        """Stop where the run can go on later; may be called in a signal handler."""
+        self._asked = True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run ended because it was asked to, before everybody had finished."""
+        return self._cut_off or any(self.status.phase(i) == STOPPED for i in range(self.n))
+
+    def members(self) -> list[int]:
+        """The clients whose models count."""
+        return [i for i in range(self.n) if i not in self.lost]
+
+    def take_train_loss(self) -> float | None:
+        """The mean loss of the batches since the last call."""
+        before = self._losses
+        self._losses = sum(self.status.column("loss_sum")), sum(self.status.column("loss_count"))
+        count = self._losses[1] - before[1]
+        return (self._losses[0] - before[0]) / count if count > 0 else None
+
+    def epochs(self) -> list[float]:
+        """Per client: its steps over its steps per epoch."""
+        steps = self.status.column("steps")
+        return [taken / own.steps_per_epoch for taken, own in zip(steps, self.setup.batches, strict=True)]
+
+    def seconds(self) -> dict[str, list[float]]:
+        """Per client, its time in three parts, and of the processor."""
+        return {**self.status.seconds(), "cpu": self.status.column("cpu")}
+
+    def discarding(self) -> list[int]:
+        """The members whose last step was left out, because its result was not finite."""
+        return [i for i in self.members() if self.status.value(i, "discarding")]
+
+    def take_log(self) -> list[dict[str, Any]]:
+        """What happened since the last call."""
+        new = self._log[self._logged :]
+        self._logged += len(new)
+        return new
+
+    def figures(self, terms: Collection[Terms]) -> dict[str, Any]:
+        """The numbers of a summary that only a live run has; `terms` are those that hold now."""
+        status = self.status
+        refused = {reason: int(sum(status.column(reason))) for reason in REASONS}
+        steps = sum(status.column("steps"))
+        return {
+            "start_seconds": (self._began or time.perf_counter()) - self._made,
+            "lost": sorted(self.lost),
+            "restarts": {str(i): count for i, count in enumerate(self.restarts) if count},
+            "renewals": 0 if self.network is None else self.network.renewals,
+            "refused": sum(refused.values()),
+            "refused_because": refused,
+            "discarded": int(sum(status.column("discarded"))),
+            "saves_failed": int(sum(status.column("saves_failed"))),
+            "cpu_milliseconds_per_step": 1e3 * sum(status.column("cpu")) / steps if steps else 0.0,
+            **self._influence(terms),
+            "warnings": self.warnings[:_MOST_WARNINGS],
+        }
+
+    def _influence(self, terms: Collection[Terms]) -> dict[str, object]:
+        """The influence that the coefficients in force were made for, and the true one."""
+        given = self.setup.influence if self.network is None else self.network.influence.tolist()
+        seconds = [sum(parts) for parts in zip(*self.status.seconds().values(), strict=True)]
+        weights = [each.w for each in terms]
+        return rate_report(self.members(), given, weights, self.status.column("steps"), seconds).row()
+
+    def fail_if_all_are_lost(self) -> None:
+        """A run of which nobody is left has no result."""
+        if not self.members():
+            reasons = [row["reason"] for row in self._log if row["event"] == "lost"]
+            raise UserError(f"no client is left: {reasons[0] if reasons else 'every client was lost'}")
+
+    # --- what is noted -----------------------------------------------------------------------------
+
+    def note(self, event: str, client: int | None = None, **more: object) -> None:
+        """Put an event into the log."""
+        row: dict[str, Any] = {"event": event, "iteration": self.iteration, "time": round(self.now, 3)}
+        self._log.append({**row, **({} if client is None else {"client": client}), **more})
+        _LOG.debug("%s", self._log[-1])
+
+    def warn(self, text: str, client: int | None = None) -> None:
+        """A warning to the user."""
+        self.warnings.append(text)
+        self.note("warning", client, text=text)
+
+    # --- decisions ---------------------------------------------------------------------------------
+
+    def tick(self, living: Collection[int]) -> None:
+        """Look at the clients whose processes live, and decide."""
+        phases = {i: self.status.phase(i) for i in living}
+        if not self.status.started and phases and all(p == READY for p in phases.values()):
+            self._go()
+        self.watchdog.look(phases)
+        if self.asked:
+            self._stop(phases)
+        elif self.status.started:
+            self._keep_time(phases)
+        if self.status.started and all(phase == FINISHED for phase in phases.values()):
+            self.status.release()
+        else:
+            self._watch(phases)
+
+    def end(self) -> None:
+        """The run is over."""
+        self._ended = time.perf_counter()
+        self.over.set()
+
+    def start_clock(self) -> None:
+        """The first steps are taken now."""
+        self._began = time.perf_counter()
+        self._steps_then = self.status.column("c")
+        self._first_c, self._measured_at = max(self._steps_then), self.iteration
+
+    def _go(self) -> None:
+        self.start_clock()
+        self.status.go()
+
+    def _keep_time(self, phases: Mapping[int, int]) -> None:
+        """What happens by the clock or by the count of steps."""
+        if self.setup.iterations is not None and self.iteration >= self.setup.iterations:
+            self.common.approach(phases, self.status.finish_at)
+        if self.in_rounds and self.options.save_seconds is not None:
+            self.common.save(phases, self.options.save_seconds, self.next_round())
+        if self._measure():
+            self.renew()
+
+    def _stop(self, phases: Mapping[int, int]) -> None:
+        """Everybody stops and saves; whoever is blocked does not stop the others from doing so."""
+        now = time.perf_counter()
+        if self._stop_since is None:
+            self._stop_since = now
+            if not self.status.started:
+                self._go()
+        self.common.approach(phases, self.status.stop_at)
+        late = [
+            i for i, phase in phases.items() if phase not in (STOPPED, FINISHED) and i not in self.given_up
+        ]
+        if late and now - self._stop_since >= self.options.patience:
+            self._stop_since = now  # those who wait for the blocked ones get as long again
+            self._cut_off = True
+            blocked = [i for i in late if phases[i] != HOLDING and not self.status.waits(i)]
+            for i in blocked or late:
+                self._give_up(i, f"did not stop within {self.options.patience:g} s")
+
+    def _watch(self, phases: Mapping[int, int]) -> None:
+        """Report who makes no progress; when everybody else has finished, do not wait for them."""
+        stalled = self.watchdog.stalled(phases, self.options.stall_seconds)
+        for i in sorted(set(stalled) - self._reported):
+            self.warn(f"client {i} has made no progress for {self.watchdog.idle(i):.0f} s", i)
+        self._reported = set(stalled)
+        patience = self.options.patience
+        behind = [i for i, phase in phases.items() if phase != FINISHED]
+        if self.asked or len(behind) == len(phases):
+            return
+        if all(self.watchdog.is_late(i, patience) for i in behind):
+            for i in self.watchdog.stalled(phases, patience):
+                if i not in self.given_up:
+                    self._give_up(
+                        i, f"no progress for {self.watchdog.idle(i):.0f} s while all others finished"
+                    )
+
+    def _give_up(self, i: int, reason: str) -> None:
+        self.given_up[i] = reason
+        self.clients.kill(i)
+
+    # --- losses and returns ------------------------------------------------------------------------
+
+    def lose(self, i: int, reason: str) -> None:
+        """Client i has ended without finishing: the others go on without it."""
+        self.note("lost", i, reason=self.given_up.get(i, reason))
+        if i not in self.lost:
+            self.lost.append(i)
+        self.joining.discard(i)
+        self.clients.mark_lost(i)
+        self._away.add(i)
+        if self.network is not None:
+            self.network.known.discard(i)
+            self.network.present.discard(i)
+            self.renew()
+        self._warn_of_isolation()
+
+    def may_restart(self, i: int) -> bool:
+        """Whether a client that was lost is to be started again."""
+        enough = self.restarts[i] >= self.options.most_restarts
+        return self.options.restart_lost and not (enough or self.asked or i in self.given_up)
+
+    def rejoin(self, i: int, from_round: int) -> None:
+        """Client i is back, and a neighbour again from this round on."""
+        self.lost.remove(i)
+        self.joining.discard(i)
+        self.note("join", i)
+        if self.network is not None:
+            self.network.known.add(i)
+            self.network.present.add(i)
+            self.renew(from_round)
+        self._warn_of_isolation()
+
+    def _warn_of_isolation(self) -> None:
+        """Name the clients that have just lost their last neighbour."""
+        lost = set(self.lost)
+        near = {i: set(self.setup.weights[i].of) for i in self.members()}
+        alone = {i for i, neighbours in near.items() if neighbours and neighbours <= lost}
+        new, self._isolated = sorted(alone - self._isolated), alone
+        for i in new:
+            self.warn(f"client {i} has lost all its neighbours and trains alone", i)
+
+    # --- coefficients ------------------------------------------------------------------------------
+
+    def renew(self, from_round: int | None = None) -> None:
+        """Have the coefficients renewed among those who are known to be there."""
+        assert self.network is not None
+        components = self.network.components()
+        self.note("renew", clients=sum(map(len, components)), components=len(components))
+        self.clients.renew(self.next_round() if from_round is None else from_round)
+
+    def next_round(self, without: int = -1) -> int:
+        """A round that nobody will have begun before it has been told of it."""
+        if not self.in_rounds:
+            return 0
+        others = set(self.members()) - self.joining - {without}
+        active = [i for i in others if self.status.phase(i) != FINISHED]
+        furthest = max((self.status.c(i) for i in active), default=0.0)
+        passed = max(self.now - self._elapsed, 0.1)
+        ahead = self._notice_seconds * max(0.0, furthest - self._first_c) / passed
+        return int(furthest + max(_NOTICE_ROUNDS, ahead))
+
+    def _measure(self) -> bool:
+        """Every so many steps, take each client's share of them as its influence; whether it was time."""
+        network = self.network
+        if network is None or not network.dynamics.measured:
+            return False
+        if self.iteration - self._measured_at < network.dynamics.measure_every * self.n:
+            return False
+        steps = self.status.column("c")
+        taken = [max(0, round(now - then)) for now, then in zip(steps, self._steps_then, strict=True)]
+        network.measure(taken, self._away)
+        self._away = set(self.lost)
+        self._measured_at, self._steps_then = self.iteration, steps
+        return True

@@ -1,1 +1,0 @@
-"""What differs between engines when a run is made, moved on, stopped and resumed."""
