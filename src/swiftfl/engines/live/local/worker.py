@@ -105,9 +105,7 @@ class Worker:
         transport.close()
         return 0
 
-    def _first_state(
-        self, launch: Launch, transport: Transport
-    ) -> tuple[State, Tally, str, tuple[int, ...]]:
+    def _first_state(self, launch: Launch, transport: Transport) -> tuple[State, Tally, str, tuple[int, ...]]:
         """The state to start from, what was counted before, and what the journal says of where it is from."""
         i, counted = launch.client, self.status.tally(launch.client)
         if launch.how == "model":
