@@ -36,8 +36,10 @@ _OWN: dict[str, tuple[str, ...]] = {
     "slowdown": (
         "A slow client computes more slowly; its messages travel as fast as the others'. Its longer compute "
         "time is part of the mean epoch here; the paper's epoch leaves it out, and only its total has it.",
-        "The paper's total is about 2.6 times its epoch even without a slowdown, for a reason it does not "
-        "give. So totals are compared as ratios to those without a slowdown.",
+        "The paper's total is 2.1 to 2.6 times its epoch even without a slowdown: in the authors' code it is "
+        "the wall time of an epoch, with loading of batches, recording, copies to and from the GPU and "
+        "waiting before the barrier, which its other two columns leave out. So totals are compared as "
+        "ratios to those without a slowdown.",
         "Runs end after the same number of client steps, so that a slow client of SWIFT does not train on "
         "alone when all others have finished. The one exception is the case named half of D-SGD's time: it "
         "takes as many steps as fit into half of the time that D-SGD needs, which is more work than D-SGD's, "
