@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -90,7 +90,7 @@ def _origin(entry: object) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword-only parameter of a registered function: what a configuration may set."""
+    """A parameter of a registered function that a configuration may set."""
 
     name: str
     type: Any
@@ -101,16 +101,29 @@ class Option:
         return self.default is inspect.Parameter.empty
 
 
-def options_of(make: Callable[..., object]) -> dict[str, Option]:
+def options_of(
+    make: Callable[..., object], after: int | None = None, supplied: Container[str] = ()
+) -> dict[str, Option]:
     """The options of a registered function, by name.
 
-    >>> def ring(n: int, *, hops: int = 1) -> None: ...
-    >>> options_of(ring)
-    {'hops': Option(name='hops', type=<class 'int'>, default=1)}
+    They are its keyword-only parameters, or with `after` all parameters but the first so many; whatever
+    the run supplies itself is none.
+
+    >>> def ring(n: int, hops: int = 1, *, seed: int = 0) -> None: ...
+    >>> list(options_of(ring)), list(options_of(ring, after=1, supplied={"seed"}))
+    (['seed'], ['hops'])
     """
     hints = typing.get_type_hints(make, include_extras=True)
+    parameters = list(inspect.signature(make).parameters.values())
+    if after is None:
+        chosen = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    else:
+        chosen = parameters[after:]
     return {
-        name: Option(name, hints.get(name, Any), parameter.default)
-        for name, parameter in inspect.signature(make).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        p.name: Option(p.name, hints.get(p.name, Any), p.default) for p in chosen if p.name not in supplied
     }
+
+
+def made_by(make: Callable[..., object]) -> object:
+    """What a registered function says that it returns."""
+    return typing.get_type_hints(make).get("return")

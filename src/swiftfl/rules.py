@@ -21,6 +21,7 @@ import numpy as np
 
 from swiftfl.errors import UserError
 from swiftfl.registry import Registry
+from swiftfl.settings import BelowOne, NotBelowZero
 from swiftfl.vector import Memory, Vector
 
 
@@ -79,6 +80,6 @@ class SGD:
 
 
 @update_rule("sgd")
-def sgd(*, momentum: float = 0.9, weight_decay: float = 0.0, nesterov: bool = False) -> SGD:
+def sgd(*, momentum: BelowOne = 0.9, weight_decay: NotBelowZero = 0.0, nesterov: bool = False) -> SGD:
     """SGD with momentum, weight decay and Nesterov's look-ahead."""
     return SGD(momentum, weight_decay, nesterov)

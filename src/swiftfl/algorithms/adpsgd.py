@@ -50,7 +50,7 @@ class AdPsgd:
         return me.neighbours[stream(self.seed, "partner", me.index, c).integers(len(me.neighbours))]
 
 
-@algorithm("adpsgd")
+@algorithm("adpsgd", weighted=False)
 def adpsgd(context: Context) -> AdPsgd:
     """Averages its cell with one random neighbour's after every gradient; waits for locks only."""
     return AdPsgd(context.rule, context.seed)

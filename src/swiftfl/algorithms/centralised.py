@@ -24,6 +24,7 @@ from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.rules import SGD, UpdateRule
 from swiftfl.schedule import CommunicationSet, every
+from swiftfl.settings import NotNegative
 from swiftfl.vector import advance
 from swiftfl.verbs import AllReduce, Gradient, Verb
 
@@ -62,13 +63,13 @@ class FedAvg:
         return State(x, s.c + 1, memory)
 
 
-@algorithm("allreduce")
+@algorithm("allreduce", weighted=False)
 def allreduce(context: Context) -> AllReduceSgd:
     """Everybody steps along the mean gradient of all; waits for everybody at every step."""
     return AllReduceSgd(context.rule)
 
 
-@algorithm("fedavg")
-def fedavg(context: Context, *, i1: int = 1) -> FedAvg:
+@algorithm("fedavg", weighted=False)
+def fedavg(context: Context, *, i1: NotNegative = 1) -> FedAvg:
     """`i1` local steps, then the average of all clients; waits for everybody."""
     return FedAvg(every(i1), context.rule)

@@ -71,7 +71,7 @@ class Gossip:
         return {}
 
 
-@algorithm("gossip")
+@algorithm("gossip", weighted=False)
 def gossip(context: Context) -> Gossip:
     """Random pairs of neighbours average after every step; waits for the partner."""
     return Gossip(context.topology, context.rule, context.seed)

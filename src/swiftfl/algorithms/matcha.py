@@ -25,6 +25,7 @@ from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.graph.matchings import MatchingPlan, matching_plan
 from swiftfl.rules import SGD, UpdateRule
+from swiftfl.settings import Share
 from swiftfl.streams import stream
 from swiftfl.vector import Weights, advance
 from swiftfl.verbs import Exchange, Gradient, Mix, Verb
@@ -73,7 +74,7 @@ class Matcha:
         return {}
 
 
-@algorithm("matcha")
-def matcha(context: Context, *, budget: float = 0.5) -> Matcha:
+@algorithm("matcha", weighted=False)
+def matcha(context: Context, *, budget: Share = 0.5) -> Matcha:
     """D-SGD over a random share of the links, `budget`; waits for the partners of the round."""
     return Matcha(matching_plan(context.topology, budget), context.rule, context.seed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.graph.topology import Topology
-from swiftfl.registry import Registry
+from swiftfl.registry import Registry, made_by
 from swiftfl.rules import UpdateRule
 from swiftfl.verbs import Verb
 
@@ -35,6 +35,13 @@ class AlgorithmEntry:
     name: str
     make: Make
     weights: str
+    weighted: bool = True  # whether it averages with these weights at all
+
+    @property
+    def in_rounds(self) -> bool | None:
+        """Whether its clients meet in rounds; None where the annotation of what is made does not tell."""
+        known = getattr(made_by(self.make), "in_rounds", None)
+        return known if isinstance(known, bool) else None
 
     @property
     def summary(self) -> str:
@@ -45,11 +52,14 @@ class AlgorithmEntry:
 ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
 
 
-def algorithm(name: str, weights: str = "metropolis") -> Callable[[Make], Make]:
-    """Register a function `(context, *, option=default, ...) -> Algorithm` under this name."""
+def algorithm(name: str, weights: str = "metropolis", weighted: bool = True) -> Callable[[Make], Make]:
+    """Register a function `(context, *, option=default, ...) -> Algorithm` under this name.
+
+    `weighted=False` for those that never look at their communication weights.
+    """
 
     def register(make: Make) -> Make:
-        ALGORITHMS.register(name, AlgorithmEntry(name, make, weights))
+        ALGORITHMS.register(name, AlgorithmEntry(name, make, weights, weighted))
         return make
 
     return register

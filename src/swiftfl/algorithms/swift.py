@@ -27,6 +27,7 @@ from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.rules import SGD, UpdateRule
 from swiftfl.schedule import Broadcast, CommunicationSet, DecayAt, every
+from swiftfl.settings import NotNegative
 from swiftfl.vector import advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
 
@@ -63,7 +64,7 @@ class Swift:
 def swift(
     context: Context,
     *,
-    communication_set: int = 0,
+    communication_set: NotNegative = 0,
     broadcast: Broadcast = "before",
     decay_at: DecayAt = "start",
 ) -> Swift:

@@ -31,6 +31,7 @@ from swiftfl.client import Client, State
 from swiftfl.errors import UserError
 from swiftfl.rules import SGD, UpdateRule
 from swiftfl.schedule import CommunicationSet, Order, alternating, every
+from swiftfl.settings import Count, NotNegative
 from swiftfl.vector import advance
 from swiftfl.verbs import Exchange, Gradient, Mix, Verb
 
@@ -79,14 +80,16 @@ def _dsgd(context: Context, *, order: Order = "update_first") -> Synchronous:
 
 
 @algorithm("pasgd")
-def _pasgd(context: Context, *, i1: int = 1, order: Order = "update_first") -> Synchronous:
+def _pasgd(context: Context, *, i1: NotNegative = 1, order: Order = "update_first") -> Synchronous:
     """D-SGD with `i1` local steps between two averaging ones."""
     return pasgd(i1, context.rule, order)
 
 
 @algorithm("ldsgd")
-def _ldsgd(context: Context, *, i1: int = 1, i2: int = 2, order: Order = "update_first") -> Synchronous:
+def _ldsgd(
+    context: Context, *, i1: NotNegative = 1, i2: Count = 2, order: Order = "update_first"
+) -> Synchronous:
     """Alternates `i1` local steps and `i2` averaging ones, of which there are at least two."""
     if i2 < 2:
-        raise UserError(f"ldsgd with i2 = {i2} is pasgd: give i2 of at least 2, or --algorithm pasgd")
+        raise UserError("ldsgd with --i2 1 is pasgd: give --i2 of at least 2, or --algorithm pasgd")
     return ldsgd(i1, i2, context.rule, order)

@@ -20,7 +20,8 @@ from swiftfl.files import checked_target, read_text_file
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, given, topology, uniform
 from swiftfl.graph.files import read_topology, write_topology
 from swiftfl.graph.influence import Influence
-from swiftfl.graph.registry import BUILDERS
+from swiftfl.graph.registry import TOPOLOGIES
+from swiftfl.settings import SettingError
 
 ROWS_SHOWN = 32
 NEIGHBOURS_SHOWN = 8
@@ -31,7 +32,7 @@ JSON_MOST_EDGES = 5_000_000
 
 def graph(
     name: Annotated[
-        str | None, typer.Argument(help=f"The topology: {', '.join(BUILDERS)}.", show_default=False)
+        str | None, typer.Argument(help=f"The topology: {', '.join(TOPOLOGIES)}.", show_default=False)
     ] = None,
     clients: Annotated[int | None, typer.Option(help="The number of clients.")] = None,
     clusters: Annotated[int | None, typer.Option(help="Cliques of ring_of_cliques.")] = None,
@@ -81,13 +82,16 @@ def _named(
     name: str | None, clients: int | None, clusters: int | None, seed: int, options: dict[str, Any]
 ) -> Topology:
     if name is None:
-        raise UserError(f"name a topology ({', '.join(BUILDERS)}) or give --edges FILE")
+        raise UserError(f"name a topology ({', '.join(TOPOLOGIES)}) or give --edges FILE")
     if clients is None:
         rows, cols = options["rows"], options["cols"]
         if rows is None or cols is None:
             raise UserError(f"topology {name} needs --clients")
         clients = rows * cols
-    return topology(name, clients, clusters=clusters, seed=seed, **options)
+    try:
+        return topology(name, clients, clusters=clusters, seed=seed, **options)
+    except SettingError as error:
+        raise error.renamed(error.key.replace("option ", "--")) from None
 
 
 def _read(file: Path, name: str | None, clients: int | None) -> Topology:

@@ -1,15 +1,17 @@
 """Data: datasets, who holds which samples, batches, augmentation."""
 
+from swiftfl.data import partitions  # which registers them
 from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches, NoSamples
 from swiftfl.data.dataset import Dataset
-from swiftfl.data.parse import partition
+from swiftfl.data.parse import PARTITIONS, partition
 from swiftfl.data.partition import Partition
 from swiftfl.data.registry import DATASETS, dataset
 from swiftfl.data.tensors import from_tensors, from_torch_dataset
 
 __all__ = [
     "DATASETS",
+    "PARTITIONS",
     "Augment",
     "Batches",
     "Dataset",
@@ -19,4 +21,5 @@ __all__ = [
     "from_tensors",
     "from_torch_dataset",
     "partition",
+    "partitions",
 ]

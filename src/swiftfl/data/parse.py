@@ -1,20 +1,35 @@
-"""Partitions from a word, as a command line has them: "iid", "label_skew:0.5", "by_size:3,2,1"."""
+"""Partitions by name, from a word as a command line has it: "iid", "label_skew:0.5", "by_size:3,2,1".
+
+A partition of one's own is a function `(labels, clients, seed, options...) -> Partition` under
+`@PARTITIONS.add("name")`. Its first option is what stands after the colon; several are written
+`name:option=value,option=value`. A parameter `classes` is given the number of classes.
+"""
 
 from __future__ import annotations
 
-from swiftfl.data import partitions
+import typing
+from collections.abc import Callable, Sequence
+
 from swiftfl.data.partition import Indices, Partition
 from swiftfl.errors import UserError
+from swiftfl.registry import Option, Registry, options_of, suggestion
+from swiftfl.settings import SettingError, checked_options
 
-FORMS = (
-    "iid",
-    "cyclic_classes",
-    "label_skew:DEGREE",
-    "dirichlet:ALPHA",
-    "by_size:SHARE,SHARE,...",
-    "bootstrap:SAMPLES",
-    "from_file:PATH",
-)
+PARTITIONS: Registry[Callable[..., Partition]] = Registry("partition")
+
+
+def forms() -> list[str]:
+    """How each partition is asked for.
+
+    >>> forms()[:4]
+    ['iid', 'by_size:SHARES,...', 'cyclic_classes', 'label_skew:DEGREE']
+    """
+    return [_form(name) for name in PARTITIONS]
+
+
+def check_spec(spec: str) -> None:
+    """That there is such a partition, and that its options can be read."""
+    _asked(spec)
 
 
 def partition(spec: str, labels: Indices, clients: int, seed: int, classes: int | None = None) -> Partition:
@@ -24,37 +39,47 @@ def partition(spec: str, labels: Indices, clients: int, seed: int, classes: int 
     >>> partition("label_skew:0.5", np.arange(40) % 4, clients=4, seed=0).sizes
     (10, 10, 10, 10)
     """
-    name, colon, value = spec.partition(":")
-    if name in ("iid", "cyclic_classes") and not colon:
-        if name == "iid":
-            return partitions.iid(labels, clients, seed)
-        return partitions.cyclic_classes(labels, clients, seed, classes)
-    if name == "label_skew":
-        return partitions.label_skew(labels, clients, seed, _number(spec, value), classes)
-    if name == "dirichlet":
-        return partitions.dirichlet(labels, clients, seed, _number(spec, value), classes)
-    if name == "by_size":
-        return partitions.by_size(labels, clients, seed, [_number(spec, v) for v in value.split(",")])
-    if name == "bootstrap":
-        return partitions.bootstrap(labels, clients, seed, _whole(spec, value))
-    if name == "from_file" and value:
-        return partitions.from_file(labels, clients, value)
-    raise _unknown(spec)
+    name, values = _asked(spec)
+    make = PARTITIONS[name]
+    if "classes" in options_of(make, after=3):
+        values["classes"] = classes
+    return make(labels, clients, seed, **values)
 
 
-def _number(spec: str, value: str) -> float:
+def _asked(spec: str) -> tuple[str, dict[str, object]]:
+    """The name, and the values of all options."""
+    name, colon, text = spec.partition(":")
+    if name not in PARTITIONS:
+        raise UserError(f"there is no partition {name!r}: {suggestion(name, forms())}")
+    options = _options(name)
+    if colon and (not text or not options):
+        raise UserError(f"partition {spec!r}: it is written {_form(name)}")
     try:
-        return float(value)
-    except ValueError:
-        raise _unknown(spec) from None
+        return name, checked_options(f"partition {name}", options, _given(text, options) if colon else {})
+    except SettingError as error:
+        raise UserError(f"partition {spec!r}: it is written {_form(name)}, and {error}") from None
 
 
-def _whole(spec: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise _unknown(spec) from None
+def _options(name: str) -> dict[str, Option]:
+    return options_of(PARTITIONS[name], after=3, supplied=("classes",))
 
 
-def _unknown(spec: str) -> UserError:
-    return UserError(f"partition {spec!r} is none of {', '.join(FORMS)}")
+def _given(text: str, options: dict[str, Option]) -> dict[str, object]:
+    """`value` of the first option, or `option=value,option=value`."""
+    pairs = [item.partition("=") for item in text.split(",")]
+    if pairs[0][0] in options and pairs[0][1]:
+        return {key: value for key, _, value in pairs}
+    first = next(iter(options.values()))
+    return {first.name: text.split(",") if _several(first) else text}
+
+
+def _several(option: Option) -> bool:
+    return typing.get_origin(option.type) in (Sequence, list, tuple)
+
+
+def _form(name: str) -> str:
+    options = list(_options(name).values())
+    if len(options) > 1:
+        return f"{name}:{','.join(f'{o.name}={o.name.upper()}' for o in options)}"
+    value = "".join(f"{o.name.upper()},..." if _several(o) else o.name.upper() for o in options)
+    return f"{name}:{value}" if value else name

@@ -8,17 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
+from swiftfl.data.parse import PARTITIONS
 from swiftfl.data.partition import Indices, Partition, check_request, even_sizes, make
 from swiftfl.errors import UserError
 from swiftfl.streams import stream
 
 
+@PARTITIONS.add("iid")
 def iid(labels: Indices, clients: int, seed: int) -> Partition:
     """Samples dealt out uniformly at random, in equal numbers (give or take one)."""
     check_request(labels.size, clients)
     return make("iid", np.array_split(_shuffled(labels.size, seed), clients))
 
 
+@PARTITIONS.add("by_size")
 def by_size(labels: Indices, clients: int, seed: int, shares: Sequence[float]) -> Partition:
     """IID, but of unequal sizes: everybody gets one sample, and the others are shared out by `shares`."""
     check_request(labels.size, clients)
@@ -34,6 +37,7 @@ def by_size(labels: Indices, clients: int, seed: int, shares: Sequence[float]) -
     return make("by_size", np.split(_shuffled(labels.size, seed), np.cumsum(sizes + 1)[:-1]))
 
 
+@PARTITIONS.add("cyclic_classes")
 def cyclic_classes(labels: Indices, clients: int, seed: int, classes: int | None = None) -> Partition:
     """Appendix A.2 of the SWIFT paper: each client sees a few classes only.
 
@@ -54,6 +58,7 @@ def cyclic_classes(labels: Indices, clients: int, seed: int, classes: int | None
     return make("cyclic_classes", parts)
 
 
+@PARTITIONS.add("label_skew")
 def label_skew(
     labels: Indices, clients: int, seed: int, degree: float, classes: int | None = None
 ) -> Partition:
@@ -76,6 +81,7 @@ def label_skew(
     return make(f"label_skew:{degree:g}", [np.concatenate(pair) for pair in pairs])
 
 
+@PARTITIONS.add("dirichlet")
 def dirichlet(
     labels: Indices, clients: int, seed: int, alpha: float, classes: int | None = None
 ) -> Partition:
@@ -99,6 +105,7 @@ def dirichlet(
     return make(f"dirichlet:{alpha:g}", _nobody_empty([np.concatenate(part) for part in parts]))
 
 
+@PARTITIONS.add("bootstrap")
 def bootstrap(labels: Indices, clients: int, seed: int, samples: int) -> Partition:
     """Each client draws its own `samples` with replacement: more clients than data, at the cost of reuse."""
     if clients < 1 or samples < 1:
@@ -126,6 +133,11 @@ def from_file(labels: Indices, clients: int, path: str | Path) -> Partition:
         k = int(np.flatnonzero(uses != 1)[0])
         raise UserError(f"{path}: sample {k} is used {uses[k]} times; each must be used once")
     return make("from_file", parts)
+
+
+@PARTITIONS.add("from_file")
+def _from_file(labels: Indices, clients: int, seed: int, path: str) -> Partition:
+    return from_file(labels, clients, path)
 
 
 def _shuffled(samples: int, seed: int) -> Indices:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +11,21 @@ from swiftfl.data.digits import digits
 from swiftfl.data.fashion_mnist import fashion_mnist
 from swiftfl.data.synthetic import synthetic
 from swiftfl.errors import UserError
+from swiftfl.registry import Option, Registry, options_of
+from swiftfl.settings import checked_options
 
-DATASETS: dict[str, Callable[..., Dataset]] = {
-    load.__name__: load for load in (digits, fashion_mnist, cifar10, synthetic)
-}
+DATASETS: Registry[Callable[..., Dataset]] = Registry("dataset")
+"""Functions that load a dataset; all parameters but `folder` are options."""
+for _load in (digits, fashion_mnist, cifar10, synthetic):
+    DATASETS.register(_load.__name__, _load)
+
+
+def dataset_options(name: str) -> dict[str, Option]:
+    return options_of(DATASETS[name], after=0, supplied=("folder",))
+
+
+def has_folder(name: str) -> bool:
+    return "folder" in options_of(DATASETS[name], after=0)
 
 
 def dataset(name: str, folder: str | Path | None = None, **options: object) -> Dataset:
@@ -24,18 +34,9 @@ def dataset(name: str, folder: str | Path | None = None, **options: object) -> D
     >>> dataset("synthetic", samples=50, shape=3, classes=2).shape
     (3,)
     """
-    if name not in DATASETS:
-        raise UserError(f"no dataset is called {name!r}; there are {', '.join(sorted(DATASETS))}")
-    load = DATASETS[name]
-    known = inspect.signature(load).parameters
+    values = checked_options(f"dataset {name}", dataset_options(name), options, section="option ")
     if folder is not None:
-        if "folder" not in known:
+        if not has_folder(name):
             raise UserError(f"dataset {name} comes from no folder; leave {folder} out")
-        options["folder"] = folder
-    for option in options:
-        if option not in known:
-            raise UserError(f"dataset {name} has no option {option!r}")
-    needed = [key for key, p in known.items() if p.default is p.empty and key not in options]
-    if needed:
-        raise UserError(f"dataset {name} needs {', '.join(needed)}")
-    return load(**options)
+        values["folder"] = folder
+    return DATASETS[name](**values)

@@ -29,8 +29,7 @@ from swiftfl.experiment.config import AlgorithmConfig, Config, NetworkConfig, To
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given, proportional_to, uniform
-from swiftfl.registry import options_of
-from swiftfl.rules import SGD
+from swiftfl.rules import RULES
 from swiftfl.schedule import Decay
 from swiftfl.verbs import Verb
 from swiftfl.workload.emulated import Emulated
@@ -166,7 +165,5 @@ def weights_method(config: AlgorithmConfig) -> str:
 
 
 def build_algorithm(config: AlgorithmConfig, graph: Topology, seed: int) -> Algorithm[Verb]:
-    rule = SGD(config.momentum, config.weight_decay, config.nesterov)
-    entry = ALGORITHMS[config.name]
-    options = {name: getattr(config, name) for name in options_of(entry.make) if hasattr(config, name)}
-    return entry.make(Context(graph, rule, seed), **options)
+    rule = RULES[config.rule](**config.rule_options)
+    return ALGORITHMS[config.name].make(Context(graph, rule, seed), **config.options)

@@ -1,19 +1,45 @@
-"""The full, typed configuration of a run: what a recipe returns and what a run folder records."""
+"""The full, typed configuration of a run: what a recipe returns and what a run folder records.
+
+Names are looked up in the registries, and options are checked against the parameters of what they name; a
+configuration holds every option that applies, and no other. `imports` are modules to import first: they
+register things of one's own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from swiftfl.algorithms import ALGORITHMS
+from swiftfl.costs import Costs
+from swiftfl.data.parse import check_spec
+from swiftfl.data.registry import dataset_options, has_folder
+from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.membership import Dynamics, Rates
 from swiftfl.errors import UserError
-from swiftfl.schedule import Broadcast, DecayAt, EpochOfDecay, Order
+from swiftfl.experiment.imports import import_modules
+from swiftfl.experiment.options import (
+    COMMON,
+    Tree,
+    algorithm_options,
+    leave_options_behind,
+    models_with,
+    named,
+    options_owner,
+    replace,
+    users_of,
+)
+from swiftfl.graph.methods import method_names
+from swiftfl.graph.registry import topologies_with, topology_options
+from swiftfl.registry import options_of, suggestion
+from swiftfl.rules import RULES
+from swiftfl.schedule import EpochOfDecay
+from swiftfl.settings import Count, SettingError, checked_options, no_such_setting, requirement
+from swiftfl.workload.metrics import METRICS
+from swiftfl.workload.models import MODELS, model_options
 
-AlgorithmName = Literal[
-    "swift", "dsgd", "pasgd", "ldsgd", "adpsgd", "matcha", "gossip", "allreduce", "fedavg"
-]
-WeightsName = Literal["ccs", "ccs_by_rate", "metropolis", "fastest", "uniform", "one_over_n"]
-Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -24,26 +50,76 @@ class Section(BaseModel):
 class DataConfig(Section):
     dataset: str = "digits"
     folder: str | None = None
-    options: dict[str, Any] = {}
+    options: Tree = {}
     partition: str = "iid"
     batch_size: Count = 16
     augment: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, tree: Any) -> Any:
+        name, options = named(tree, "dataset", "digits")
+        if name is None:
+            return tree
+        known = dataset_options(name)
+        if tree.get("folder") is not None and not has_folder(name):
+            raise SettingError("data.folder", f"is not used: dataset {name} comes from no folder")
+        return {**tree, "options": checked_options(f"dataset {name}", known, options, "data.options.")}
+
+    @field_validator("partition")
+    @classmethod
+    def _exists(cls, spec: str) -> str:
+        check_spec(spec)
+        return spec
+
 
 class ModelConfig(Section):
     name: str = "mlp"
-    options: dict[str, Count] = {}
+    options: Tree = {}
     norm: Literal["batch", "group"] | None = None
     device: str = "cpu"
     batching: Literal["auto", "measure", "on", "off"] | dict[str, Literal["loop", "batched"]] = "auto"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, tree: Any) -> Any:
+        name, options = named(tree, "name", "mlp")
+        if name is None:
+            return tree
+        known, norm = model_options(name), tree.get("norm")
+        default = known.pop("norm", None)
+        if norm is not None and default is None:
+            normed = [other for other in MODELS if "norm" in model_options(other)]
+            raise SettingError("model.norm", f"is for {', '.join(normed)}, not model {name}")
+        values = checked_options(f"model {name}", known, options, "model.options.", models_with)
+        return {**tree, "options": values, "norm": default.default if default and norm is None else norm}
+
 
 class TopologyConfig(Section):
+    """A named topology with its options (`clusters` is one of them), or `edges`: a file, or pairs."""
+
     name: str = "ring"
     clients: Count = 16
     clusters: Count | None = None
-    options: dict[str, int | float] = {}
+    options: Tree = {}
     edges: str | list[tuple[int, int]] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, tree: Any) -> Any:
+        name, options = named(tree, "name", "ring")
+        if name is None or tree.get("edges") is not None:
+            return tree
+        given = dict(options)
+        if tree.get("clusters") is not None:
+            given["clusters"] = tree["clusters"]
+        owner, known = f"topology {name}", topology_options(name)
+        try:
+            values = checked_options(owner, known, given, "topology.options.", topologies_with)
+        except SettingError as error:
+            raise error.renamed(error.key.replace("options.clusters", "clusters")) from None
+        values = {key: value for key, value in values.items() if value is not None}
+        return {**tree, "clusters": values.pop("clusters", None), "options": values}
 
 
 class StepSizeConfig(Section):
@@ -58,25 +134,46 @@ class StepSizeConfig(Section):
 
 
 class AlgorithmConfig(Section):
-    """What the clients do.
+    """What the clients do: an algorithm, an update rule, and the options of both beside these keys."""
 
-    `communication_set` is the s of SWIFT's C_s. `i1` are the local steps between averagings of PA-SGD,
-    LD-SGD and FedAvg, `i2` the averaging ones of LD-SGD; `budget` is MATCHA's.
-    """
+    model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: AlgorithmName = "swift"
-    communication_set: Annotated[int, Field(ge=0)] = 0
-    i1: Annotated[int, Field(ge=0)] = 1
-    i2: Count = 2
-    order: Order = "update_first"
-    broadcast: Broadcast = "before"
-    decay_at: DecayAt = "start"
-    budget: Annotated[float, Field(gt=0, le=1)] = 0.5
-    weights: WeightsName | None = None
+    name: str = "swift"
+    weights: str | None = None
+    rule: str = "sgd"
     step_size: StepSizeConfig = StepSizeConfig()
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    nesterov: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, tree: Any) -> Any:
+        if not isinstance(tree, Mapping):
+            return tree
+        name, rule = tree.get("name", "swift"), tree.get("rule", "sgd")
+        if not (isinstance(name, str) and isinstance(rule, str)):
+            return tree
+        known = algorithm_options(name, rule)
+        given = {key: value for key, value in tree.items() if key not in COMMON}
+        values = checked_options(options_owner(name, rule), known, given, "algorithm.", users_of)
+        return {**{key: value for key, value in tree.items() if key in COMMON}, **values}
+
+    @field_validator("weights")
+    @classmethod
+    def _method_exists(cls, name: str | None) -> str | None:
+        if name is not None and name not in method_names():
+            raise UserError(f"there is no weight method {name!r}: {suggestion(name, method_names())}")
+        return name
+
+    @property
+    def options(self) -> Tree:
+        """The values of the algorithm's own options."""
+        given = self.model_extra or {}
+        return {key: given[key] for key in options_of(ALGORITHMS[self.name].make)}
+
+    @property
+    def rule_options(self) -> Tree:
+        """The values of the update rule's options."""
+        given = self.model_extra or {}
+        return {key: given[key] for key in options_of(RULES[self.rule])}
 
 
 class SlowdownConfig(Section):
@@ -99,18 +196,18 @@ class LinkConfig(Section):
 class CostsConfig(Section):
     """Seconds and bytes per second of virtual time; see `swiftfl.costs.Costs`."""
 
-    compute: Seconds = 0.010
-    send: Seconds = 0.00005
-    mix: Seconds = 0.00005
-    latency: Seconds = 0.0002
-    bandwidth: Annotated[float, Field(gt=0)] = 1e9
+    compute: Seconds = Costs.compute
+    send: Seconds = Costs.send
+    mix: Seconds = Costs.mix
+    latency: Seconds = Costs.latency
+    bandwidth: Annotated[float, Field(gt=0)] = Costs.bandwidth
     slowdowns: list[SlowdownConfig] = []
-    spread: Seconds = 0.0
+    spread: Seconds = Costs.spread
     trace: dict[int, list[float]] = {}
     links: list[LinkConfig] = []
-    jitter: Seconds = 0.0
-    loss: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    message_bytes: Count | None = None
+    jitter: Seconds = Costs.jitter
+    loss: Annotated[float, Field(ge=0, lt=1)] = Costs.loss
+    message_bytes: Count | None = Costs.message_bytes
 
 
 class ChangeConfig(Section):
@@ -127,27 +224,27 @@ class NetworkConfig(Section):
     """How the network changes; rates are per second and client (or edge). See `engines.membership`."""
 
     changes: list[ChangeConfig] = []
-    crash_rate: Seconds = 0.0
-    return_rate: Seconds = 0.0
-    sleep_rate: Seconds = 0.0
-    sleep_seconds: Seconds = 1.0
-    edge_down_rate: Seconds = 0.0
-    edge_up_rate: Seconds = 0.0
-    notice: Seconds = 0.1
-    renewal: Seconds = 0.05
-    measure_every: Count = 20
+    crash_rate: Seconds = Rates.crash
+    return_rate: Seconds = Rates.come_back
+    sleep_rate: Seconds = Rates.sleep
+    sleep_seconds: Seconds = Rates.sleep_seconds
+    edge_down_rate: Seconds = Rates.edge_down
+    edge_up_rate: Seconds = Rates.edge_up
+    notice: Seconds = Dynamics.notice
+    renewal: Seconds = Dynamics.renewal
+    measure_every: Count = Dynamics.measure_every
 
 
 class LiveConfig(Section):
-    """Of runs with real processes: saves, record, second lives, and how often the parent evaluates.
+    """Of runs with real processes: saves, record, restarts, and how often the parent evaluates.
 
     `gradient_seconds` replaces every gradient by a sleep: an accelerator that is not there.
     """
 
-    save_seconds: Annotated[float, Field(gt=0)] | None = 30.0
-    save_steps: Count | None = None
-    record: bool = True
-    restart_lost: bool = False
+    save_seconds: Annotated[float, Field(gt=0)] | None = LiveOptions.save_seconds
+    save_steps: Count | None = LiveOptions.save_steps
+    record: bool = LiveOptions.record
+    restart_lost: bool = LiveOptions.restart_lost
     evaluate_seconds: Annotated[float, Field(gt=0)] = 2.0
     gradient_seconds: Seconds | None = None
 
@@ -180,8 +277,16 @@ class EvaluationConfig(Section):
     clients: Annotated[int, Field(ge=0)] = 64
     metrics: tuple[str, ...] = ()
 
+    @field_validator("metrics")
+    @classmethod
+    def _exist(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            METRICS[name]  # an unknown one is refused with the names that there are
+        return names
+
 
 class Config(Section):
+    imports: tuple[str, ...] = ()
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     topology: TopologyConfig = TopologyConfig()
@@ -191,6 +296,15 @@ class Config(Section):
     engine: EngineConfig = EngineConfig(epochs=10)
     evaluation: EvaluationConfig = EvaluationConfig()
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _import_first(cls, tree: Any) -> Any:
+        """What the modules register is known when the names of the sections are looked up."""
+        names = tree.get("imports") if isinstance(tree, Mapping) else None
+        if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+            import_modules(names)
+        return tree
 
     @model_validator(mode="after")
     def _measuring_needs_time(self) -> Config:
@@ -209,33 +323,52 @@ class Config(Section):
             raise ValueError("the clients of engine local are forked, and compute on the cpu")
         return self
 
-    def with_changes(self, changes: dict[str, Any]) -> Config:
+    def with_changes(self, changes: Mapping[str, Any]) -> Config:
         """This configuration with some values replaced, by dotted name, and validated again.
+
+        Where another algorithm (or rule, topology, dataset, model) is chosen, options of the old one that the
+        new one does not have are left behind.
 
         >>> Config().with_changes({"algorithm.name": "dsgd"}).algorithm.name
         'dsgd'
         """
         tree = self.model_dump()
-        for name, value in changes.items():
-            *path, last = name.split(".")
-            section = tree
-            for part in path:
-                section = section[part]
-            section[last] = value
+        if isinstance(changes.get("imports"), list | tuple):
+            import_modules(changes["imports"])
+        leave_options_behind(tree, changes)
+        for key, value in changes.items():
+            replace(tree, key, value)
         return parse(tree)
 
 
-def parse(tree: dict[str, Any]) -> Config:
-    """A configuration from plain values; what is wrong is said in one line."""
+def parse(tree: Tree) -> Config:
+    """A configuration from plain values; what is wrong is reported on one line."""
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        first = error.errors()[0]
-        # Where a value may have several types, pydantic names the type too, as `literal['a','b']`.
-        named = [str(part) for part in first["loc"] if not str(part).endswith("]")]
-        where = ".".join(named) or "configuration"
-        given = "" if isinstance(first["input"], dict | BaseModel) else f" (given: {first['input']!r})"
-        message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            message = "there is no such setting"
-        raise UserError(f"{where}: {message}{given}") from None
+        raise _reported(error) from None
+
+
+def _reported(error: ValidationError) -> UserError:
+    # Where a value may have several types, there is an error for each: the one that went furthest.
+    told = max(error.errors(), key=lambda e: len(e["loc"]))
+    cause = told.get("ctx", {}).get("error")
+    if isinstance(cause, UserError):
+        return cause
+    # pydantic names the type too in such cases, as `literal['a','b']`.
+    named = [str(part) for part in told["loc"] if not str(part).endswith("]")]
+    key = ".".join(named) or "configuration"
+    if told["type"] == "extra_forbidden":
+        return no_such_setting(key, *_known(named[:-1]))
+    return SettingError(key, requirement(told))
+
+
+def _known(path: list[str]) -> tuple[list[str], str]:
+    """The settings of the section at this path, and what to call it."""
+    section: type[BaseModel] = Config
+    for part in path:
+        inner = section.model_fields[part].annotation if part in section.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break  # a list of small sections: its own names are told by the documentation
+        section = inner
+    return list(section.model_fields), ".".join(path) or "a configuration"

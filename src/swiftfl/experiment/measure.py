@@ -1,4 +1,4 @@
-"""What is measured of a run: while it goes on, and at its end."""
+"""What is measured of a run, by any engine: while it goes on, and at its end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.engines.simulation.world import World
-from swiftfl.vector import Vector, consensus, consensus_distance
+from swiftfl.engines.engine import Engine
+from swiftfl.vector import consensus, consensus_distance
 
 
 @dataclass(frozen=True)
@@ -31,40 +31,38 @@ class Measurement:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def measure(world: World, clients: int) -> Measurement:
-    """Evaluate the consensus model, and up to `clients` client models, spread evenly."""
+def measure(engine: Engine, clients: int) -> Measurement:
+    """Evaluate the consensus of the newest models, and up to `clients` client models, spread evenly."""
     began = time.perf_counter()
-    models = [world.models[i] for i in world.members()] or world.models
+    iteration, now, epochs = engine.iteration, engine.now, engine.epochs()
+    everybody = engine.models
+    models = [everybody[i] for i in engine.members()] or everybody
     centre = consensus(models)
     chosen = [models[i] for i in spread(len(models), clients)]
-    whole, *each = world.setup.workload.evaluate([centre, *chosen])
+    whole, *each = engine.setup.workload.evaluate([centre, *chosen])
     accuracies = [e.accuracy for e in each if e.accuracy is not None]
-    result = Measurement(
-        iteration=world.iteration,
-        epoch=float(np.mean([s / b.steps_per_epoch for s, b in _steps(world)])),
-        time=world.now,
+    return Measurement(
+        iteration=iteration,
+        epoch=float(np.mean(epochs)),
+        time=now,
         loss=whole.loss,
         accuracy=whole.accuracy,
         mean_client_loss=float(np.mean([e.loss for e in each])) if each else None,
         mean_client_accuracy=float(np.mean(accuracies)) if accuracies else None,
-        train_loss=world.loss_sum / world.loss_count if world.loss_count else None,
+        train_loss=engine.take_train_loss(),
         consensus_distance=consensus_distance(models, centre),
-        models_in_memory=models_in_memory(world),
+        models_in_memory=engine.models_in_memory,
         evaluation_seconds=time.perf_counter() - began,
         metrics=dict(whole.metrics),
     )
-    world.loss_sum, world.loss_count = 0.0, 0
-    return result
 
 
-def times_per_epoch(world: World) -> dict[str, float]:
+def times_per_epoch(engine: Engine) -> dict[str, float]:
     """How clients spend their time: means over clients, each per epoch of its own."""
-    epochs = [s / b.steps_per_epoch for s, b in _steps(world)]
-    times = world.times
+    epochs, seconds = engine.epochs(), engine.seconds()
     return {
-        "compute_seconds_per_epoch": mean_per_epoch(times.compute, epochs),
-        "communication_seconds_per_epoch": mean_per_epoch(times.communication, epochs),
-        "waiting_seconds_per_epoch": mean_per_epoch(times.waiting, epochs),
+        f"{name}_seconds_per_epoch": mean_per_epoch(seconds[name], epochs)
+        for name in ("compute", "communication", "waiting")
     }
 
 
@@ -74,9 +72,9 @@ def mean_per_epoch(seconds: Sequence[float], epochs: Sequence[float]) -> float:
     return float(np.mean(each)) if each else 0.0
 
 
-def summarise(world: World, last: Measurement) -> dict[str, Any]:
-    """The numbers of the table."""
-    split = times_per_epoch(world)
+def summarise(engine: Engine, last: Measurement) -> dict[str, Any]:
+    """The numbers of the table, and what only this engine can tell."""
+    split = times_per_epoch(engine)
     return {
         "accuracy": last.accuracy,
         "loss": last.loss,
@@ -86,45 +84,15 @@ def summarise(world: World, last: Measurement) -> dict[str, Any]:
         "mean_client_loss": last.mean_client_loss,
         "mean_client_accuracy": last.mean_client_accuracy,
         "metrics": dict(last.metrics),
-        "iterations": world.iteration,
-        "virtual_seconds": max(world.times.clock),
-        "parameters": world.setup.workload.parameters,
+        "iterations": engine.iteration,
+        "parameters": engine.setup.workload.parameters,
         "models_in_memory": last.models_in_memory,
-        "largest_delay": world.largest_delay,
-        **_changes(world),
-    }
-
-
-def _changes(world: World) -> dict[str, Any]:
-    """Of a network that changes: who is not there at the end, and how often weights were renewed."""
-    if world.network is None:
-        return {}
-    lost = [i for i in range(world.n) if not world.present[i]]
-    return {"lost": lost, "renewals": world.network.renewals}
-
-
-def models_in_memory(world: World) -> int:
-    """Distinct models held: one per client, and older versions that a mailbox may still need."""
-    held: dict[int, Vector] = {id(x): x for x in world.models}
-    for letters in world.mailboxes.letters:
-        held.update((id(letter.x), letter.x) for letter in letters)
-    return len(held)
-
-
-def finite(summary: dict[str, Any]) -> dict[str, Any]:
-    """With None for what is not a number, such as a diverged loss: JSON has no word for it."""
-    return {
-        key: None if isinstance(value, float) and not np.isfinite(value) else value
-        for key, value in summary.items()
+        **engine.figures(),
     }
 
 
 def row(measurement: Measurement) -> dict[str, Any]:
     return asdict(measurement)
-
-
-def _steps(world: World) -> Any:
-    return zip(world.times.steps, world.setup.batches, strict=True)
 
 
 def spread(n: int, count: int) -> list[int]:

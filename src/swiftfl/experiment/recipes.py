@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from swiftfl.errors import UserError
 from swiftfl.experiment.config import (
     AlgorithmConfig,
     Config,
@@ -12,42 +11,49 @@ from swiftfl.experiment.config import (
     EngineConfig,
     EvaluationConfig,
     ModelConfig,
-    StepSizeConfig,
 )
+from swiftfl.registry import Registry
+
+RECIPES: Registry[Callable[[], Config]] = Registry("recipe")
+"""Functions that return a whole configuration."""
 
 
+@RECIPES.add("digits")
 def digits() -> Config:
     """The 1,797 handwritten digits of the package, a small MLP, 16 clients in a ring."""
     return Config(
         data=DataConfig(dataset="digits", batch_size=16),
         model=ModelConfig(name="mlp"),
-        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.1), momentum=0.9),
+        algorithm=_sgd(0.1, momentum=0.9),
         engine=EngineConfig(epochs=80),
     )
 
 
+@RECIPES.add("fashion")
 def fashion() -> Config:
     """Fashion-MNIST, a small CNN, 16 clients in a ring."""
     return Config(
         data=DataConfig(dataset="fashion_mnist", batch_size=32),
         model=ModelConfig(name="cnn"),
-        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.05), momentum=0.9, weight_decay=1e-4),
+        algorithm=_sgd(0.05, momentum=0.9, weight_decay=1e-4),
         engine=EngineConfig(epochs=5),
         evaluation=EvaluationConfig(clients=4),
     )
 
 
+@RECIPES.add("cifar10")
 def cifar10() -> Config:
     """Real CIFAR-10 with the usual augmentation, a small CNN, 16 clients in a ring."""
     return Config(
         data=DataConfig(dataset="cifar10", batch_size=32, augment=True),
         model=ModelConfig(name="cnn"),
-        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.05), momentum=0.9, weight_decay=1e-4),
+        algorithm=_sgd(0.05, momentum=0.9, weight_decay=1e-4),
         engine=EngineConfig(epochs=10),
         evaluation=EvaluationConfig(clients=4),
     )
 
 
+@RECIPES.add("synthetic")
 def synthetic() -> Config:
     """Made-up classes of any size, logistic regression: for many clients and for timing."""
     return Config(
@@ -55,17 +61,15 @@ def synthetic() -> Config:
             dataset="synthetic", options={"samples": 20_000, "shape": 64, "classes": 10}, batch_size=16
         ),
         model=ModelConfig(name="logistic"),
-        algorithm=AlgorithmConfig(step_size=StepSizeConfig(initial=0.1), momentum=0.0),
+        algorithm=_sgd(0.1, momentum=0.0),
         engine=EngineConfig(epochs=5),
     )
 
 
-RECIPES: dict[str, Callable[[], Config]] = {
-    recipe.__name__: recipe for recipe in (digits, fashion, cifar10, synthetic)
-}
+def _sgd(step_size: float, **options: float) -> AlgorithmConfig:
+    """SWIFT with the rule sgd."""
+    return AlgorithmConfig.model_validate({"step_size": {"initial": step_size}, **options})
 
 
 def recipe(name: str) -> Config:
-    if name not in RECIPES:
-        raise UserError(f"there is no recipe {name!r}: choose from {', '.join(RECIPES)}")
     return RECIPES[name]()

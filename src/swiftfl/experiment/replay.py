@@ -13,8 +13,8 @@ from swiftfl.engines.live.replay import replay
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import parse
-from swiftfl.experiment.live import CLIENTS
 from swiftfl.record import RunFolder
+from swiftfl.record.folder import CLIENTS
 from swiftfl.vector import Vector, consensus
 
 

@@ -1,37 +1,42 @@
-"""Running a configuration: the loop around an engine that measures, records and can go on later."""
+"""Running a configuration: one loop for all engines that starts, measures, records, stops, resumes, finishes.
+
+A runner (`experiment/runners`) supplies what differs between engines.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from swiftfl.engines.membership import CHANGES
-from swiftfl.engines.simulation import checkpoint
-from swiftfl.engines.simulation.sampled import Sampled
-from swiftfl.engines.simulation.virtual import Virtual
+from swiftfl.engines.engine import Engine
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build, resolve
 from swiftfl.experiment.config import Config, parse
-from swiftfl.experiment.measure import Measurement, finite, measure, row, summarise
-from swiftfl.record import RunFolder, versions
-from swiftfl.vector import Vector, consensus
+from swiftfl.experiment.measure import Measurement, measure, summarise
+from swiftfl.experiment.notices import notice
+from swiftfl.experiment.recorder import EVENTS, METRICS, Recorder, finite_row
+from swiftfl.experiment.runners.runner import Past, Runner
+from swiftfl.experiment.runners.simulated import SimulatedRunner, total_steps
+from swiftfl.experiment.signals import StopRequest, stop_requests
+from swiftfl.record import RunFolder
+from swiftfl.vector import Vector
 
-_STEPS_BETWEEN_LOOKS = 16
-_SECONDS_BETWEEN_TELLING = 0.5
+_SECONDS_BETWEEN_PROGRESS = 0.5
+_log = logging.getLogger(__name__)
 
 
 class RunStopped(KeyboardInterrupt):
-    """The user stopped a recorded run (Ctrl-C); it can go on from a checkpoint."""
+    """A recorded run was stopped (Ctrl-C, SIGTERM and the like); it can go on from what was saved."""
 
 
 class Progress(Protocol):
-    """Whoever shows how far a run is."""
+    """Whoever shows how far a run is; called every half second or so, and after each measurement."""
 
     def __call__(self, done: int, total: int, last: Measurement) -> None: ...
 
@@ -42,12 +47,22 @@ def silent(done: int, total: int, last: Measurement) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found. `curve` holds one measurement per evaluation."""
+    """What a run found. `curve` holds one measurement per evaluation.
+
+    `folder` is where it is recorded; if that is not where it was to be, because the disk did not take it,
+    `elsewhere` is true. Under MPI only one rank has a summary.
+    """
 
     config: Config
     summary: dict[str, Any]
     curve: list[dict[str, Any]]
     models: list[Vector]
+    folder: Path | None = None
+    elsewhere: bool = False
+
+    @property
+    def diverged(self) -> bool:
+        return bool(self.summary.get("diverged"))
 
 
 def run(
@@ -57,218 +72,212 @@ def run(
     checkpoint_every: float | None = None,
 ) -> Result:
     """Run a configuration; with `out`, record it there, with a checkpoint every so many seconds."""
-    if config.engine.name == "mpi":
-        from swiftfl.experiment.mpi import run_mpi
-
-        return run_mpi(config, out, progress)
     config = resolve(config)
-    if config.engine.real:
-        from swiftfl.experiment.live import run_live
-
-        return run_live(config, out, progress)
+    runner = runner_of(config)
     parts = build(config)
-    folder = None if out is None else RunFolder.create(out)
-    engine = parts.engine(config.engine.name)
-    if folder is not None:
-        record_start(folder, config, parts)
-    engine.start()
-    recorder = _Recorder(folder, [])
-    recorder.add(measure(engine, config.evaluation.clients))
-    return _go_on(config, parts, engine, recorder, progress, checkpoint_every)
+    with contextlib.ExitStack() as held:
+        recorder = Recorder(None, config, parts)
+
+        def prepare() -> dict[str, Any]:
+            if out is None:
+                return {"path": None}
+            recorder.folder = RunFolder.create(out)
+            held.enter_context(recorder.folder.locked())
+            if (out / "config.json").exists():
+                raise UserError(f"{out} is not an empty folder: another run has just begun there")
+            recorder.start()
+            return {"path": str(out.resolve())}
+
+        path = runner.agree(prepare)["path"]
+        folder = out if runner.leads or path is None else Path(path)
+        engine = runner.new(parts, folder)
+        return _Loop(config, parts, runner, engine, recorder, folder, progress, checkpoint_every).run()
 
 
-def record_start(folder: RunFolder, config: Config, parts: Parts) -> None:
-    """What is known of a run before it begins."""
-    folder.write_json("config.json", config.model_dump(mode="json"))
-    folder.write_json("versions.json", versions())
-    folder.write_json("partition.json", _describe(parts))
-    folder.append("events.jsonl", {"event": "start", "iteration": 0, "time": 0.0})
-
-
-def _describe(parts: Parts) -> dict[str, Any]:
-    """Who holds how many samples, and of which labels where there are classes."""
-    partition, data = parts.partition, parts.data
-    described: dict[str, Any] = {"partition": partition.name, "sizes": list(partition.sizes)}
-    if data.classes is not None:
-        described["histogram"] = partition.histogram(data.labels, data.classes).tolist()
-    return described
-
-
-def resume(path: Path, progress: Progress = silent, checkpoint_every: float | None = None) -> Result:
-    """Go on with a recorded run from its last checkpoint; the result is that of a run without pause."""
-    folder = RunFolder.open(path)
-    if (path / "summary.json").is_file():
-        raise UserError(f"{path} has finished: there is nothing to resume")
-    config = parse(folder.read_json("config.json"))
-    if config.engine.name == "mpi":
-        from swiftfl.experiment.mpi import resume_mpi
-
-        return resume_mpi(path, config, progress)
-    if config.engine.real:
-        from swiftfl.experiment.live import resume_live
-
-        return resume_live(path, config, progress)
-    parts = build(config)
-    engine = parts.engine(config.engine.name)
-    saved = folder.checkpoints.read()
-    if saved is None:
-        engine.start()
-        rows: list[dict[str, Any]] = []
-    else:
-        checkpoint.restore(engine, checkpoint.Checkpoint(saved.tree, saved.arrays))
-        rows = [r for r in folder.read_rows("metrics.jsonl") if r["iteration"] <= engine.iteration]
-    folder.rewrite_rows("metrics.jsonl", rows)
-    folder.rewrite_rows("events.jsonl", _events_until(engine, folder.read_rows("events.jsonl")))
-    folder.append("events.jsonl", {"event": "resume", "iteration": engine.iteration, "time": engine.now})
-    recorder = _Recorder(folder, rows)
-    recorder.last = Measurement(**rows[-1]) if rows else None
-    if not rows:
-        recorder.add(measure(engine, config.evaluation.clients))
-    return _go_on(config, parts, engine, recorder, progress, checkpoint_every)
-
-
-def _events_until(engine: Virtual | Sampled, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the changes of the network that come after the checkpoint: they will happen again."""
-    left = engine.logged if isinstance(engine, Virtual) else 0
-    kept = []
-    for event in rows:
-        if event["event"] in CHANGES:
-            left -= 1
-        if event["event"] not in CHANGES or left >= 0:
-            kept.append(event)
-    return kept
-
-
-class _Recorder:
-    """Keeps the curve, in memory and in the run folder if there is one."""
-
-    def __init__(self, folder: RunFolder | None, curve: list[dict[str, Any]]) -> None:
-        self.folder = folder
-        self.curve = curve
-        self.last: Measurement | None = None
-
-    def add(self, measurement: Measurement) -> None:
-        self.last = measurement
-        self.curve.append(row(measurement))
-        if self.folder is not None:
-            self.folder.append("metrics.jsonl", self.curve[-1])
-
-    def network(self, engine: Virtual | Sampled) -> None:
-        """Record what happened to the network since the last time."""
-        if self.folder is not None and isinstance(engine, Virtual):
-            for change in engine.take_log():
-                self.folder.append("events.jsonl", change)
-
-    def event(self, name: str, engine: Virtual | Sampled, **more: object) -> None:
-        if self.folder is not None:
-            at = {"event": name, "iteration": engine.iteration, "time": engine.now}
-            self.folder.append("events.jsonl", {**at, **more})
-
-
-def _go_on(
-    config: Config,
-    parts: Parts,
-    engine: Virtual | Sampled,
-    recorder: _Recorder,
-    progress: Progress,
-    checkpoint_every: float | None,
+def resume(
+    path: Path,
+    progress: Progress = silent,
+    checkpoint_every: float | None = None,
+    from_start: bool = False,
 ) -> Result:
-    every = _evaluation_interval(config, parts)
-    total = _total(config, parts)
-    saved_at = time.monotonic()
+    """Go on with a recorded run from what was saved; a simulated one as if there had been no pause.
 
-    def tell() -> None:
-        assert recorder.last is not None
+    Saves that cannot be read are an error, unless `from_start` allows to begin again where there is none.
+    """
+    folder = RunFolder.open(path)
+    config = parse(folder.read_json("config.json"))
+    runner = runner_of(config)
+    parts = build(config)
+    with contextlib.ExitStack() as held:
+        recorder = Recorder(None, config, parts)
+
+        def prepare() -> dict[str, Any]:
+            recorder.folder = folder
+            held.enter_context(folder.locked())
+            if (path / "summary.json").is_file():
+                raise UserError(f"{path} has finished: there is nothing to resume")
+            recorder.curve, recorder.events = folder.read_rows(METRICS), folder.read_rows(EVENTS)
+            past = Past.of(recorder.curve, recorder.events)
+            return {"elapsed": past.elapsed, "session": past.session}
+
+        past = Past(**runner.agree(prepare))
+        engine = runner.resumed(parts, folder, past, from_start)
+        if runner.leads:
+            recorder.go_on(*runner.keep(recorder.curve, recorder.events))
+            recorder.event("resume", iteration=engine.iteration, time=engine.now)
+        return _Loop(config, parts, runner, engine, recorder, path, progress, checkpoint_every).run()
+
+
+def runner_of(config: Config) -> Runner:
+    """Who runs this configuration; torch processes and MPI are loaded only where they are used."""
+    if config.engine.name == "local":
+        from swiftfl.experiment.runners.local import LocalRunner
+
+        return LocalRunner(config)
+    if config.engine.name == "mpi":
+        from swiftfl.experiment.runners.mpi import MpiRunner
+
+        return MpiRunner(config)
+    return SimulatedRunner(config)
+
+
+class _Loop:
+    """A run from its start, or from where it goes on, to its end."""
+
+    def __init__(
+        self,
+        config: Config,
+        parts: Parts,
+        runner: Runner,
+        engine: Engine,
+        recorder: Recorder,
+        path: Path | None,
+        progress: Progress,
+        checkpoint_every: float | None,
+    ) -> None:
+        self.config, self.parts = config, parts
+        self.runner, self.engine, self.recorder, self.path = runner, engine, recorder, path
+        self.progress, self.checkpoint_every = progress, checkpoint_every
+        self.total = total_steps(parts)
+        self.diverged = False
+        self._told = self._saved = time.monotonic()
+
+    def run(self) -> Result:
+        runner, engine = self.runner, self.engine
         try:
-            progress(engine.iteration, total, recorder.last)
+            with stop_requests(runner.ask_to_stop) as stop:
+                began = engine.now
+                runner.start()
+                if runner.leads and self.recorder.last is None:
+                    self._measure(began)
+                while not engine.over and not self.diverged:
+                    self._turn(stop)
+                if self.diverged:
+                    runner.end()
+                elif runner.stopped(stop):
+                    self._stop()
+                return self._finish()
+        finally:
+            engine.close()
+            if runner.leads:
+                self.recorder.log(engine.take_log())
+
+    # --- while it goes on ------------------------------------------------------------------------
+
+    def _turn(self, stop: StopRequest) -> None:
+        """Go on for a moment, and do what is due."""
+        due = self.runner.advance(stop)
+        if not self.runner.leads:
+            return
+        self.recorder.log(self.engine.take_log())
+        if due and self.engine.members():
+            self._measure()
+        if due or time.monotonic() - self._told >= _SECONDS_BETWEEN_PROGRESS:
+            self._tell(stop)
+        if self.runner.stopped(stop) and not self.diverged:
+            self._stop()
+        if self.checkpoint_every is not None and due and not self.engine.over:
+            self._save_if_due(self.checkpoint_every)
+
+    def _measure(self, at: float | None = None) -> None:
+        """Measure and record, as of now or of a given time; see whether the run has diverged."""
+        engine = self.engine
+        found = measure(engine, self.config.evaluation.clients)
+        self.recorder.add(found if at is None else replace(found, time=at))
+        members, discarding = engine.members(), set(engine.discarding())
+        why = None
+        if not math.isfinite(found.loss):
+            why = "the loss is not finite"
+        elif members and discarding.issuperset(members):
+            why = "no client's step gives finite numbers any more"
+        if why is not None:
+            self.diverged = True
+            notice(f"diverged at epoch {found.epoch:.3g}: {why}; try a smaller --lr")
+            self._event("diverged", reason=why)
+
+    def _tell(self, stop: StopRequest) -> None:
+        assert self.recorder.last is not None
+        self._told = time.monotonic()
+        try:
+            self.progress(min(self.engine.iteration, self.total), self.total, self.recorder.last)
         except KeyboardInterrupt:
-            _stop(engine, recorder)
+            if stop():
+                raise  # the second time it is not awaited
+            stop.number = signal.SIGINT
+            self.runner.ask_to_stop()
 
-    with _interruptions_wait() as interrupted:
-        while not engine.over:
-            _advance(engine, every - engine.iteration % every, interrupted, tell)
-            recorder.network(engine)
-            if interrupted() and engine.iteration % every and not engine.over:
-                _stop(engine, recorder)
-            recorder.add(measure(engine, config.evaluation.clients))
-            tell()
-            if interrupted() and not engine.over:
-                _stop(engine, recorder)
-            if checkpoint_every is not None and time.monotonic() - saved_at >= checkpoint_every:
-                _save(engine, recorder)
-                saved_at = time.monotonic()
-        return _finish(config, parts, engine, recorder)
+    def _save_if_due(self, every: float) -> None:
+        if time.monotonic() - self._saved >= every:
+            self._save()
+            self._saved = time.monotonic()
 
+    def _save(self) -> str | None:
+        """What is wrong if a checkpoint could not be written."""
 
-def _advance(
-    engine: Virtual | Sampled, steps: int, interrupted: Callable[[], bool], tell: Callable[[], None]
-) -> None:
-    """Go on by so many client steps, telling how far; not so far if the user interrupts."""
-    target = engine.iteration + steps
-    told = time.monotonic()
-    while engine.iteration < target and not engine.over and not interrupted():
-        engine.advance(min(_STEPS_BETWEEN_LOOKS, target - engine.iteration))
-        if time.monotonic() - told > _SECONDS_BETWEEN_TELLING:
-            tell()
-            told = time.monotonic()
+        def write(folder: RunFolder) -> None:
+            if self.runner.save(folder, self.recorder.config):
+                self._event("checkpoint")
 
+        return self.recorder.attempt(write)
 
-@contextlib.contextmanager
-def _interruptions_wait() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C is answered between two events, where a run can be saved; a second one is not awaited."""
-    asked = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-    usual = before is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    def _stop(self) -> NoReturn:
+        """Save, and say how to go on."""
+        if not self.runner.leads:
+            raise RunStopped("")
+        problem = self._save()
+        if self.path is None:
+            raise KeyboardInterrupt
+        if problem is not None:
+            raise RunStopped(f"stopped; its state could not be saved: {problem}") from None
+        if self.recorder.events[-1]["event"] != "checkpoint":
+            self._event("stop")  # clients have saved by themselves
+        raise RunStopped(f"stopped; to go on: {self.runner.command(self.path)}") from None
 
-    def ask(number: int, frame: object) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, before)
+    def _event(self, name: str, **more: object) -> None:
+        self.recorder.event(name, iteration=self.engine.iteration, time=self.engine.now, **more)
 
-    if usual:
-        signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked.is_set
-    finally:
-        if usual:
-            signal.signal(signal.SIGINT, before)
+    # --- at its end ------------------------------------------------------------------------------
 
+    def _finish(self) -> Result:
+        engine, recorder = self.engine, self.recorder
+        if not self.runner.finished():
+            return Result(self.config, {}, [], [])
+        if not self.runner.leads:  # whoever led is lost
+            recorder.folder = None if self.path is None else RunFolder.open(self.path)
+        recorder.log(engine.take_log())
+        if not engine.members():
+            self._fail()
+        if recorder.last is None or (recorder.last.iteration != engine.iteration and not self.diverged):
+            self._measure()
+        assert recorder.last is not None
+        summary = {**summarise(engine, recorder.last), "diverged": self.diverged}
+        summary = finite_row({**summary, **self.runner.figures(self.parts)})
+        recorder.finish(engine, summary)
+        where = None if recorder.folder is None else recorder.folder.path
+        return Result(self.config, summary, recorder.curve, engine.models, where, recorder.elsewhere)
 
-def _stop(engine: Virtual | Sampled, recorder: _Recorder) -> NoReturn:
-    _save(engine, recorder)
-    if recorder.folder is None:
-        raise KeyboardInterrupt
-    raise RunStopped(f"stopped; to go on: swiftfl resume {recorder.folder.path}") from None
-
-
-def _save(engine: Virtual | Sampled, recorder: _Recorder) -> None:
-    if recorder.folder is not None:
-        saved = checkpoint.save(engine)
-        recorder.folder.checkpoints.write(saved.tree, saved.arrays, {})
-        recorder.event("checkpoint", engine)
-
-
-def _finish(config: Config, parts: Parts, engine: Virtual | Sampled, recorder: _Recorder) -> Result:
-    last = recorder.last or measure(engine, config.evaluation.clients)
-    summary = finite({**summarise(engine, last), "gradients": parts.workload.choices()})
-    evaluating = sum(measured["evaluation_seconds"] for measured in recorder.curve)
-    if recorder.folder is not None:
-        there = [engine.models[i] for i in engine.members()] or engine.models
-        recorder.folder.write_models(engine.models, consensus(there))
-        recorder.folder.write_json("summary.json", summary)
-        recorder.event("end", engine, evaluation_seconds=evaluating)
-        recorder.folder.checkpoints.remove()
-    return Result(config, summary, recorder.curve, engine.models)
-
-
-def _evaluation_interval(config: Config, parts: Parts) -> int:
-    """In client steps: what all clients together take per epoch, times the epochs between evaluations."""
-    per_epoch = sum(batches.steps_per_epoch for batches in parts.setup.batches)
-    return max(1, round(per_epoch * config.evaluation.every_epochs))
-
-
-def _total(config: Config, parts: Parts) -> int:
-    setup = parts.setup
-    ends = [setup.iterations] if setup.iterations is not None else []
-    if setup.epochs is not None:
-        ends.append(setup.epochs * sum(batches.steps_per_epoch for batches in setup.batches))
-    return min(ends)
+    def _fail(self) -> NoReturn:
+        """A run of which nobody is left has no result."""
+        reasons = [event["reason"] for event in self.recorder.events if "reason" in event]
+        self._event("failed", reason="no client is left")
+        raise UserError("no client is left" + (f": {reasons[0]}" if reasons else ""))

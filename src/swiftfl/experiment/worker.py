@@ -20,10 +20,10 @@ from typing import Any, TextIO
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config, parse
-from swiftfl.experiment.live import CLIENTS
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.run import Progress, resume, run
 from swiftfl.record import RunFolder
+from swiftfl.record.folder import CLIENTS
 
 
 def serve(jobs: TextIO, news: TextIO) -> None:

@@ -21,10 +21,11 @@ from swiftfl.graph.generators import (
 from swiftfl.graph.influence import given, is_uniform, proportional_to, uniform
 from swiftfl.graph.methods import ccs, ccs_by_rate, communication_coefficients, fastest, metropolis
 from swiftfl.graph.random_graphs import barabasi_albert, erdos_renyi, random_regular, watts_strogatz
-from swiftfl.graph.registry import topology
+from swiftfl.graph.registry import TOPOLOGIES, topology
 from swiftfl.graph.topology import Topology
 
 __all__ = [
+    "TOPOLOGIES",
     "Coefficients",
     "Topology",
     "barabasi_albert",

@@ -10,14 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from swiftfl.errors import UserError
+from swiftfl.graph.registry import TOPOLOGIES
 from swiftfl.graph.topology import MAX_CLIENTS, Indices, Topology, checked_clients, checked_edges
 
 
+@TOPOLOGIES.add("path")
 def path(n: int) -> Topology:
     """A line: client i and client i + 1 are neighbours."""
     return Topology(n, _chain(np.arange(checked_clients(n))))
 
 
+@TOPOLOGIES.add("ring")
 def ring(n: int) -> Topology:
     """A circle. `ring(2)` is one edge, `ring(1)` a single client.
 
@@ -27,6 +30,7 @@ def ring(n: int) -> Topology:
     return Topology(n, _cycle(np.arange(checked_clients(n))))
 
 
+@TOPOLOGIES.add("complete")
 def complete(n: int) -> Topology:
     """Everyone is everyone's neighbour."""
     n = checked_clients(n)
@@ -34,12 +38,14 @@ def complete(n: int) -> Topology:
     return Topology(n, _clique(0, n))
 
 
+@TOPOLOGIES.add("star")
 def star(n: int) -> Topology:
     """Client 0 in the middle, and no other edges."""
     leaves = np.arange(1, checked_clients(n), dtype=np.int64)
     return Topology(n, np.column_stack([np.zeros_like(leaves), leaves]))
 
 
+@TOPOLOGIES.add("ring_of_cliques")
 def ring_of_cliques(n: int, clusters: int) -> Topology:
     """The paper's ROC-xC: `clusters` cliques in a circle, joined by single bridges.
 
@@ -75,6 +81,7 @@ def torus(rows: int, cols: int) -> Topology:
     return _lattice(rows, cols, "torus", wrap=True)
 
 
+@TOPOLOGIES.add("hypercube")
 def hypercube(n: int) -> Topology:
     """Clients are neighbours if their indices differ in one binary digit; n is a power of two."""
     n = checked_clients(n)
@@ -86,6 +93,7 @@ def hypercube(n: int) -> Topology:
     return Topology(n, _joined([np.column_stack([index, index ^ bit])[index & bit == 0] for bit in bits]))
 
 
+@TOPOLOGIES.add("exponential")
 def exponential(n: int) -> Topology:
     """Client i and client i + 2^k (modulo n) are neighbours, for every 2^k < n."""
     n = checked_clients(n)
@@ -127,6 +135,30 @@ def nearly_square(n: int) -> tuple[int, int]:
     n = checked_clients(n)
     rows = next(r for r in range(math.isqrt(n), 0, -1) if n % r == 0)
     return rows, n // rows
+
+
+@TOPOLOGIES.add("grid")
+def _grid(n: int, rows: int | None = None, cols: int | None = None) -> Topology:
+    return grid(*_shape("grid", n, rows, cols))
+
+
+@TOPOLOGIES.add("torus")
+def _torus(n: int, rows: int | None = None, cols: int | None = None) -> Topology:
+    return torus(*_shape("torus", n, rows, cols))
+
+
+def _shape(name: str, n: int, rows: int | None, cols: int | None) -> tuple[int, int]:
+    if rows is None and cols is None:
+        return nearly_square(n)
+    given = rows if rows is not None else cols
+    assert given is not None
+    if given < 1 or n % given:
+        raise UserError(f"a {name} of {n} clients cannot have {given} rows or columns: not a divisor")
+    rows = n // given if rows is None else rows
+    cols = n // given if cols is None else cols
+    if rows * cols != n:
+        raise UserError(f"a {name} of {rows} x {cols} has {rows * cols} clients, not {n}")
+    return rows, cols
 
 
 def _largest(rows: Sequence[Sequence[int]] | npt.NDArray[np.integer]) -> int:

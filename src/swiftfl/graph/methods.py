@@ -19,18 +19,22 @@ from swiftfl.graph.neighbourhood import neighbourhood_uniform
 from swiftfl.graph.one_over_n import one_over_n_edges
 from swiftfl.graph.sums import Values
 from swiftfl.graph.topology import Topology
+from swiftfl.registry import Registry, suggestion
 
 Scores: TypeAlias = Sequence[float] | npt.NDArray[np.number] | None
 
-METHODS: dict[str, Callable[[Topology, Influence], Values]] = {
-    "ccs": ccs_edges,
-    "ccs_by_rate": ccs_by_rate_edges,
-    "metropolis": metropolis_edges,
-    "fastest": fastest_edges,
-    "one_over_n": one_over_n_edges,
-}
-"""Methods whose coefficients keep (a)-(d)."""
-METHOD_NAMES = (*METHODS, "uniform")
+METHODS: Registry[Callable[[Topology, Influence], Values]] = Registry("weight method")
+"""Methods whose coefficients keep (a)-(d): from topology and influence to one number a per edge, which gives
+its two weights, w_ij = p_i a and w_ji = p_j a. One of one's own is registered with `@METHODS.add("name")`."""
+METHODS.register("ccs", ccs_edges)
+METHODS.register("ccs_by_rate", ccs_by_rate_edges)
+METHODS.register("metropolis", metropolis_edges)
+METHODS.register("fastest", fastest_edges)
+METHODS.register("one_over_n", one_over_n_edges)
+
+
+def method_names() -> list[str]:
+    return [*METHODS, "uniform"]
 
 
 def communication_coefficients(
@@ -42,8 +46,8 @@ def communication_coefficients(
     >>> communication_coefficients(ring(2)).column(0)
     {0: 0.5, 1: 0.5}
     """
-    if method not in METHOD_NAMES:
-        raise UserError(f"there is no weight method {method!r}: choose one of {', '.join(METHOD_NAMES)}")
+    if method not in method_names():
+        raise UserError(f"there is no weight method {method!r}: {suggestion(method, method_names())}")
     topology.require_connected()
     p = uniform(topology.n) if influence is None else given(influence, topology.n)
     if method == "uniform":

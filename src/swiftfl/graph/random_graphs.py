@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from swiftfl.errors import UserError
 from swiftfl.graph.generators import complete, ring
+from swiftfl.graph.registry import TOPOLOGIES
 from swiftfl.graph.topology import Indices, Topology, checked_clients, checked_edges
 from swiftfl.streams import stream
 
@@ -19,6 +20,7 @@ Marks: TypeAlias = npt.NDArray[np.bool_]
 ATTEMPTS = 100
 
 
+@TOPOLOGIES.add("erdos_renyi")
 def erdos_renyi(n: int, probability: float, seed: int = 0) -> Topology:
     """Every pair is an edge with this probability, given that the graph is connected."""
     n = checked_clients(n)
@@ -38,6 +40,7 @@ def erdos_renyi(n: int, probability: float, seed: int = 0) -> Topology:
     return _connected(n, draw, f"erdos_renyi({n}, {probability:g})", hint, seed, "graph/erdos_renyi")
 
 
+@TOPOLOGIES.add("random_regular")
 def random_regular(n: int, degree: int, seed: int = 0) -> Topology:
     """Every client has `degree` neighbours: paired at random, clashes shuffled again until none is left."""
     n = checked_clients(n)
@@ -89,6 +92,7 @@ def barabasi_albert(n: int, m: int, seed: int = 0) -> Topology:
         draws[clash] = random.integers(0, ends_before[clash])
 
 
+@TOPOLOGIES.add("watts_strogatz")
 def watts_strogatz(n: int, degree: int, probability: float, seed: int = 0) -> Topology:
     """A ring where each client joins its `degree` nearest, and each edge's far end moves at random
     with this probability (small world)."""
@@ -103,6 +107,11 @@ def watts_strogatz(n: int, degree: int, probability: float, seed: int = 0) -> To
 
     what = f"watts_strogatz({n}, {degree}, {probability:g})"
     return _connected(n, draw, what, "ask for a larger degree", seed, "graph/watts_strogatz")
+
+
+@TOPOLOGIES.add("barabasi_albert")
+def _barabasi_albert(n: int, attach: int, seed: int = 0) -> Topology:
+    return barabasi_albert(n, attach, seed)
 
 
 def _connected(

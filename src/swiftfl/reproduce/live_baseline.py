@@ -18,7 +18,7 @@ from swiftfl.engines.live.mpi.engine import Mpi
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_algorithm, build_topology, weights_method
-from swiftfl.experiment.measure_live import per_epoch
+from swiftfl.experiment.measure import mean_per_epoch
 from swiftfl.graph import Topology, communication_coefficients
 from swiftfl.record import RunFolder
 from swiftfl.reproduce.hardware import BASELINE
@@ -81,7 +81,9 @@ def spent(engine: Local | Mpi) -> Spent:
     """How the clients of a run that is over spent their time."""
     if engine.supervisor.lost:
         raise UserError(f"clients {sorted(engine.supervisor.lost)} were lost while times were measured")
-    return Spent(*(per_epoch(engine, name) for name in ("compute", "communication", "waiting", "cpu")))
+    epochs, seconds = engine.epochs(), engine.seconds()
+    parts = ("compute", "communication", "waiting", "cpu")
+    return Spent(*(mean_per_epoch(seconds[name], epochs) for name in parts))
 
 
 def run_locally(setup: Setup) -> Spent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ import torch
 from torch import nn
 
 from swiftfl.errors import UserError
+from swiftfl.registry import Option, Registry, options_of
+from swiftfl.settings import Count, checked_options
 from swiftfl.workload.resnet import (
     norm_layer,
     resnet18,
@@ -26,21 +27,27 @@ from swiftfl.workload.resnet import (
     thin_resnet152,
 )
 
+MODELS: Registry[Callable[..., nn.Module]] = Registry("model")
+"""Functions of the inputs' shape, the number of classes and options of their own."""
 
+
+@MODELS.add("logistic")
 def logistic(shape: Sequence[int], classes: int) -> nn.Module:
     """Multinomial logistic regression: one linear layer on the flattened input."""
     linear = nn.Linear(math.prod(shape), classes)
     return linear if len(shape) == 1 else nn.Sequential(nn.Flatten(), linear)
 
 
-def mlp(shape: Sequence[int], classes: int, hidden: int = 64) -> nn.Module:
+@MODELS.add("mlp")
+def mlp(shape: Sequence[int], classes: int, hidden: Count = 64) -> nn.Module:
     """One hidden layer of rectified units."""
     layers: list[nn.Module] = [] if len(shape) == 1 else [nn.Flatten()]
     layers += [nn.Linear(math.prod(shape), hidden), nn.ReLU(), nn.Linear(hidden, classes)]
     return nn.Sequential(*layers)
 
 
-def cnn(shape: Sequence[int], classes: int, width: int = 16, norm: str | None = None) -> nn.Module:
+@MODELS.add("cnn")
+def cnn(shape: Sequence[int], classes: int, width: Count = 16, norm: str | None = None) -> nn.Module:
     """Three 3x3 convolutions of `width`, 2 `width` and 4 `width` planes, each halving the image.
 
     For 32x32 colour images in 10 classes 33,834 parameters; no normalisation unless asked for.
@@ -59,14 +66,15 @@ def cnn(shape: Sequence[int], classes: int, width: int = 16, norm: str | None = 
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(planes[-1] * pixels, classes))
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    build.__name__: build
-    for build in (
-        *(logistic, mlp, cnn),
-        *(resnet18, resnet34, resnet50, resnet101, resnet152),
-        *(thin_resnet18, thin_resnet34, thin_resnet50, thin_resnet101, thin_resnet152),
-    )
-}
+for _build in (
+    *(resnet18, resnet34, resnet50, resnet101, resnet152),
+    *(thin_resnet18, thin_resnet34, thin_resnet50, thin_resnet101, thin_resnet152),
+):
+    MODELS.register(_build.__name__, _build)
+
+
+def model_options(name: str) -> dict[str, Option]:
+    return options_of(MODELS[name], after=2)
 
 
 @dataclass(frozen=True)
@@ -76,13 +84,15 @@ class Factory:
     name: str
     shape: tuple[int, ...]
     classes: int
-    options: tuple[tuple[str, int | str], ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
 
     def __call__(self) -> nn.Module:
         return MODELS[self.name](self.shape, self.classes, **dict(self.options))
 
 
-def model(name: str, shape: Sequence[int], classes: int, norm: str | None = None, **options: int) -> Factory:
+def model(
+    name: str, shape: Sequence[int], classes: int, norm: str | None = None, **options: object
+) -> Factory:
     """A factory of the named model for inputs of this shape; `norm` is "batch" or "group".
 
     Built once without memory here, so that an impossible request is refused at once.
@@ -90,16 +100,9 @@ def model(name: str, shape: Sequence[int], classes: int, norm: str | None = None
     >>> model("logistic", (64,), 10)()
     Linear(in_features=64, out_features=10, bias=True)
     """
-    if name not in MODELS:
-        raise UserError(f"no model is called {name!r}; there are {', '.join(sorted(MODELS))}")
-    known = inspect.signature(MODELS[name]).parameters
-    given: dict[str, int | str] = {**options} if norm is None else {**options, "norm": norm}
-    for option, value in given.items():
-        if option not in known or option in ("shape", "classes"):
-            raise UserError(f"model {name} has no option {option!r}")
-        if isinstance(value, int) and value < 1:
-            raise UserError(f"model {name}: {option} must be at least 1, not {value}")
-    build = Factory(name, tuple(shape), classes, tuple(given.items()))
+    given = {**options} if norm is None else {**options, "norm": norm}
+    values = checked_options(f"model {name}", model_options(name), given, section="option ")
+    build = Factory(name, tuple(shape), classes, tuple(values.items()))
     with torch.device("meta"):
         build()
     return build

@@ -194,10 +194,10 @@ def test_the_users_own_tensors_and_datasets():
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("imagenet", {}, "no dataset is called 'imagenet'; there are cifar10, digits"),
+        ("imagenet", {}, "no dataset 'imagenet': choose from digits"),
         ("digits", {"folder": "/tmp"}, "digits comes from no folder"),
-        ("digits", {"size": 3}, "no option 'size'"),
-        ("synthetic", {}, "synthetic needs samples"),
+        ("digits", {"size": 3}, "option size: there is no such setting"),
+        ("synthetic", {}, "option samples is missing: dataset synthetic needs it"),
         ("synthetic", {"samples": 0}, "positive sizes"),
     ],
 )

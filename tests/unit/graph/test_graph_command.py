@@ -118,8 +118,8 @@ BAD = [
     (["circle", "--clients", "3"], "no topology 'circle'"),
     (["ring", "--clients", "0"], "at least one client"),
     (["hypercube", "--clients", "6"], "power of two"),
-    (["ring", "--clients", "4", "--clusters", "2"], "takes no option 'clusters'"),
-    (["ring_of_cliques", "--clients", "4"], "needs the option 'clusters'"),
+    (["ring", "--clients", "4", "--clusters", "2"], "--clusters is for ring_of_cliques, not topology ring"),
+    (["ring_of_cliques", "--clients", "4"], "--clusters is missing: topology ring_of_cliques needs it"),
     (["ring", "--clients", "3", "--edges", "x.txt"], "not both"),
     (["--edges", "missing.txt"], "missing.txt: No such file"),
     (["ring", "--clients", "3", "--weights", "best"], "no weight method 'best'"),
@@ -134,7 +134,7 @@ BAD = [
     (["ring", "--clients", "3", "--draw", "g.svg", "--save", "g.svg"], "the same file"),
     (["ring", "--clients", "5000", "--save", "a.json", "--draw", "g.svg"], "too many to draw"),
     (["ring", "--clients", "5000", "--draw", "g.svg"], "too many to draw"),
-    (["barabasi_albert", "--clients", "5"], "needs the option 'attach'"),
+    (["barabasi_albert", "--clients", "5"], "--attach is missing"),
 ]
 
 

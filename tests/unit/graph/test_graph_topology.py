@@ -11,7 +11,7 @@ import pytest
 
 import swiftfl as s
 from swiftfl.errors import UserError
-from swiftfl.graph.registry import BUILDERS
+from swiftfl.graph.registry import TOPOLOGIES
 
 SHAPES: list[tuple[s.Topology, int, int, int]] = [
     (s.ring(1), 1, 0, 0),
@@ -173,7 +173,7 @@ def test_registry_names_every_topology() -> None:
         "barabasi_albert": {"attach": 2},
         "watts_strogatz": {"degree": 4, "probability": 0.2},
     }
-    for name in BUILDERS:
+    for name in TOPOLOGIES:
         assert s.topology(name, 16, **needs.get(name, {})).n == 16  # type: ignore[arg-type]
     assert s.topology("grid", 12) == s.grid(3, 4)
     assert s.topology("grid", 12, rows=2) == s.grid(2, 6)
@@ -218,8 +218,8 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: s.ring(4).neighbours(4), "client 4 is not in 0..3"),
     (lambda: s.ring(4).without([-1]), "client -1"),
     (lambda: s.topology("circle", 4), "no topology 'circle'"),
-    (lambda: s.topology("ring", 4, clusters=2), "takes no option 'clusters'"),
-    (lambda: s.topology("ring_of_cliques", 4), "needs the option 'clusters'"),
+    (lambda: s.topology("ring", 4, clusters=2), "option clusters is for ring_of_cliques"),
+    (lambda: s.topology("ring_of_cliques", 4), "option clusters is missing"),
     (lambda: s.topology("grid", 12, rows=5), "5 rows"),
     (lambda: s.topology("grid", 12, rows=3, cols=6), "3 x 6"),
     (lambda: s.communication_coefficients(s.from_edges([(0, 1), (2, 3)], 4)), "client 2 cannot be reached"),

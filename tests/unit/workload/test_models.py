@@ -86,8 +86,8 @@ def test_group_norm_divides_the_planes():
     [
         (("cnn", (64,), 10), {}, "cnn needs images"),
         (("resnet18", (64,), 10), {}, "a ResNet needs images"),
-        (("mlp", (64,), 10), {"norm": "batch"}, "model mlp has no option 'norm'"),
-        (("mlp", (64,), 10), {"depth": 3}, "model mlp has no option 'depth'"),
+        (("mlp", (64,), 10), {"norm": "batch"}, "option norm: there is no such setting"),
+        (("mlp", (64,), 10), {"depth": 3}, "option depth: there is no such setting"),
         (("mlp", (64,), 10), {"hidden": 0}, "hidden must be at least 1, not 0"),
         (("cnn", COLOUR, 10), {"norm": "layer"}, "norm must be batch or group, not 'layer'"),
     ],

@@ -63,7 +63,8 @@ def test_training_equals_torch_optim_step_by_step(rule):
     optimiser = torch.optim.SGD(
         module.parameters(), 0.1, rule.momentum, weight_decay=rule.weight_decay, nesterov=rule.nesterov
     )
-    x, memory = workload.initial(1), None
+    x = workload.initial(1)
+    memory = rule.init(x)
     for c in range(1, 15):
         slope = workload.gradient(x, batches(c))
         move, memory = rule.update(slope.g, x, 0.1, memory)
@@ -206,7 +207,7 @@ def test_what_cannot_work_is_refused():
         ModuleWorkload(nn.Linear(64, 10), DIGITS).gradient(np.zeros(3, np.float32), Batch(0, 1, np.arange(2)))
     with pytest.raises(UserError, match="parameter weight is complex"):
         ModuleWorkload(nn.Linear(64, 10, dtype=torch.complex64), DIGITS)
-    with pytest.raises(UserError, match="no model is called 'vgg'; there are"):
+    with pytest.raises(UserError, match="no model 'vgg': choose from"):
         model("vgg", (64,), 10)
 
 

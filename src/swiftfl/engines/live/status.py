@@ -100,6 +100,10 @@ class StatusTable:
         """Clients hold before step c, and then finish."""
         self._orders[_FINISH_AT] = c
 
+    def place(self, i: int, c: int) -> None:
+        """Where client i will start."""
+        self.rows[i, _C] = c
+
     def save_at(self, c: int) -> None:
         """Clients save their state before step c."""
         self._orders[_SAVE_AT] = c

@@ -147,6 +147,7 @@ class Supervisor:
         refused = {reason: int(sum(status.column(reason))) for reason in REASONS}
         steps = sum(status.column("steps"))
         return {
+            "wall_seconds": self.now,
             "start_seconds": (self._began or time.perf_counter()) - self._made,
             "lost": sorted(self.lost),
             "restarts": {str(i): count for i, count in enumerate(self.restarts) if count},

@@ -183,6 +183,54 @@ class World:
         limit = self.setup.iterations
         return (limit is not None and self.iteration >= limit) or self.active == 0
 
+    # --- what is told of the run (`engines.engine`) ----------------------------------------------
+
+    def epochs(self) -> list[float]:
+        """Per client: its steps over its steps per epoch."""
+        return [s / b.steps_per_epoch for s, b in zip(self.times.steps, self.setup.batches, strict=True)]
+
+    def seconds(self) -> dict[str, list[float]]:
+        """Per client, its time."""
+        times = self.times
+        return {
+            "compute": times.compute,
+            "communication": times.communication,
+            "waiting": times.waiting,
+        }
+
+    def take_train_loss(self) -> float | None:
+        """The mean loss of the batches since the last call."""
+        total, count = self.loss_sum, self.loss_count
+        self.loss_sum, self.loss_count = 0.0, 0
+        return total / count if count else None
+
+    @property
+    def models_in_memory(self) -> int:
+        """Distinct models held: one per client, and older versions that a mailbox may still need."""
+        held: dict[int, Vector] = {id(x): x for x in self.models}
+        for letters in self.mailboxes.letters:
+            held.update((id(letter.x), letter.x) for letter in letters)
+        return len(held)
+
+    def take_log(self) -> list[dict[str, Any]]:
+        """What happened since the last call; here nothing does."""
+        return []
+
+    def discarding(self) -> list[int]:
+        """The members whose last step was left out."""
+        return []
+
+    def figures(self) -> dict[str, Any]:
+        """Of a network that changes also: who is not there at the end, and how often weights were renewed."""
+        figures = {"virtual_seconds": max(self.times.clock), "largest_delay": self.largest_delay}
+        if self.network is None:
+            return figures
+        lost = [i for i in range(self.n) if not self.present[i]]
+        return {**figures, "lost": lost, "renewals": self.network.renewals}
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
     # --- wait-free verbs -----------------------------------------------------------------------
 
     def _publish(self, i: int, verb: Publish) -> None:

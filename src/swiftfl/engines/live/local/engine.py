@@ -65,6 +65,8 @@ class Local:
         self.x0 = setup.workload.initial(setup.seed)
         self.supervisor = Supervisor(setup, options, self, self.resume.elapsed)
         self.status = self.supervisor.status
+        for i, start in enumerate(self.resume.starts):
+            self.status.place(i, 1 if start is None else start.c)
         self.living: set[int] = set()  # whose processes live
         self.terms = [Terms(w) for w in setup.weights]  # as they were last sent
         self._incarnations = list(self.resume.incarnations)

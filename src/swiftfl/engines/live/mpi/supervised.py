@@ -43,6 +43,8 @@ class Supervised:
         self.x0 = setup.workload.initial(setup.seed)
         self.supervisor = Supervisor(setup, options, self, self.resume.elapsed, _NOTICE_SECONDS)
         self.status, self.network = self.supervisor.status, self.supervisor.network
+        for i, start in enumerate(self.resume.starts):
+            self.status.place(i, 1 if start is None else start.c)
         self.transport = world.connect([tuple(w.of) for w in setup.weights], self.x0)
         self.channel = RankChannel(self.transport, self.network, self.status)
         self.channel.supervise = self._supervise

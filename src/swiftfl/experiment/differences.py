@@ -1,0 +1,32 @@
+"""Whether two configurations describe the same run, and if not, in what they differ."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from swiftfl.experiment.build import resolve
+from swiftfl.experiment.config import Config
+
+_LONGEST = 60
+
+
+def difference(recorded: Config, given: Config) -> str | None:
+    """The first setting that differs, such as "seed was 3 and is 4"; where the data lies does not matter."""
+    return _search(_essence(recorded), _essence(given), "")
+
+
+def _essence(config: Config) -> dict[str, Any]:
+    return resolve(config).with_changes({"data.folder": None}).model_dump(mode="json")
+
+
+def _search(a: Any, b: Any, name: str) -> str | None:
+    if isinstance(a, dict) and isinstance(b, dict):
+        each = (_search(a.get(key), b.get(key), f"{name}.{key}") for key in {**a, **b})
+        return next((found for found in each if found is not None), None)
+    return None if a == b else f"{name[1:]} was {_short(a)} and is {_short(b)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

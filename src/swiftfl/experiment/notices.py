@@ -1,0 +1,12 @@
+"""What a user should know at once, while a run goes on: one line on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+
+def notice(text: str) -> None:
+    """Tell it; a standard error that nobody reads any more does not end a run."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"swiftfl: {' '.join(text.split())}", file=sys.stderr, flush=True)

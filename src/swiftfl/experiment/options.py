@@ -1,0 +1,104 @@
+"""Which options a configuration may hold, by what it names, and which of them survive a change of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from swiftfl.algorithms import ALGORITHMS
+from swiftfl.data.registry import DATASETS, dataset_options, has_folder
+from swiftfl.registry import Option, options_of
+from swiftfl.rules import RULES
+from swiftfl.settings import SettingError, no_such_setting
+from swiftfl.workload.models import MODELS, model_options
+
+Tree = dict[str, Any]
+COMMON = ("name", "weights", "rule", "step_size")
+"""What every algorithm's section has."""
+_NONE = Option("none", None, None)
+
+
+def named(tree: Any, key: str, default: str) -> tuple[str | None, Mapping[str, Any]]:
+    """The name and the options in a section, or None where pydantic is to say that they are none."""
+    if not isinstance(tree, Mapping):
+        return None, {}
+    name, options = tree.get(key, default), tree.get("options", {})
+    return (name, options) if isinstance(name, str) and isinstance(options, Mapping) else (None, {})
+
+
+# --- options of an algorithm and its rule, which stand beside each other ---------------------------
+
+
+def algorithm_options(name: str, rule: str) -> dict[str, Option]:
+    of_algorithm, of_rule = options_of(ALGORITHMS[name].make), options_of(RULES[rule])
+    for key in of_algorithm:
+        if key in of_rule or key in COMMON:
+            other = f"rule {rule}" if key in of_rule else "every algorithm"
+            raise SettingError(f"algorithm.{key}", f"is an option of {name} and of {other}: rename one")
+    for key in of_rule:
+        if key in COMMON:
+            raise SettingError(f"algorithm.{key}", f"is an option of rule {rule} and of every algorithm")
+    return {**of_algorithm, **of_rule}
+
+
+def options_owner(name: str, rule: str) -> str:
+    return name if options_of(ALGORITHMS[name].make) else f"{name} with rule {rule}"
+
+
+def users_of(option: str) -> list[str]:
+    """The algorithms and rules that have this option."""
+    algorithms = [name for name, entry in ALGORITHMS.items() if option in options_of(entry.make)]
+    rules = [f"rule {name}" for name, make in RULES.items() if option in options_of(make)]
+    return algorithms + rules
+
+
+def models_with(option: str) -> list[str]:
+    return [name for name in MODELS if option in model_options(name)]
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+def replace(tree: Tree, key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    section: Any = tree
+    for depth, part in enumerate(path):
+        if part not in section:
+            known, owner = (list(section), ".".join(path[:depth]) or "a configuration")
+            raise no_such_setting(".".join(path[: depth + 1]), known, owner)
+        section = section[part]
+        if not isinstance(section, dict):
+            raise SettingError(key, f": {'.'.join(path[: depth + 1])} has no settings inside")
+    section[last] = value
+
+
+def leave_options_behind(tree: Tree, changes: Mapping[str, Any]) -> None:
+    """Of what is replaced by another: options at their defaults, and those that the other does not have.
+
+    Names that do not exist are left to validation.
+    """
+    algorithm = tree["algorithm"]
+    for key, registry in (("name", ALGORITHMS), ("rule", RULES)):
+        old, new = algorithm[key], changes.get(f"algorithm.{key}", algorithm[key])
+        if new != old and new in registry:
+            make = [ALGORITHMS[n].make if key == "name" else RULES[n] for n in (old, new)]
+            _forget(algorithm, options_of(make[0]), options_of(make[1]))
+            if key == "name" and algorithm["weights"] == ALGORITHMS[old].weights:
+                algorithm["weights"] = None
+    data, model, topology = tree["data"], tree["model"], tree["topology"]
+    new = changes.get("data.dataset", data["dataset"])
+    if new != data["dataset"] and new in DATASETS:
+        _forget(data["options"], dataset_options(data["dataset"]), dataset_options(new))
+        data["folder"] = data["folder"] if has_folder(new) else None
+    new = changes.get("model.name", model["name"])
+    if new != model["name"] and new in MODELS:
+        _forget(model["options"], model_options(model["name"]), model_options(new))
+        _forget(model, {"norm": model_options(model["name"]).get("norm", _NONE)}, model_options(new))
+    if "topology.name" in changes and changes["topology.name"] != topology["name"]:
+        topology.update(options={}, clusters=None, edges=None)
+
+
+def _forget(values: Tree, old: Mapping[str, Option], new: Mapping[str, Option]) -> None:
+    for key, option in old.items():
+        if key in values and (key not in new or values[key] == option.default):
+            del values[key]

@@ -1,0 +1,1 @@
+"""What differs between engines when a run is made, moved on, stopped and resumed."""

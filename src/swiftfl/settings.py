@@ -1,0 +1,130 @@
+"""Settings that users give: checked by type, with errors that name the setting and what it must be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import Field, TypeAdapter, ValidationError
+
+from swiftfl.errors import UserError
+from swiftfl.registry import Option, suggestion
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+NotNegative = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(1)]
+Share = Annotated[float, Gt(0), Le(1)]
+"""Above 0, at most 1."""
+NotBelowZero = Annotated[float, Ge(0), Field(allow_inf_nan=False)]
+BelowOne = Annotated[float, Ge(0), Lt(1)]
+"""From 0 to below 1."""
+
+_MUST_BE = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "above {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "below {lt}",
+    "finite_number": "a finite number",
+    "literal_error": "one of {expected}",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of a sensible size",
+    "int_type": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object of settings",
+    "model_type": "an object of settings",
+    "model_attributes_type": "an object of settings",
+}
+
+
+class SettingError(UserError):
+    """A setting that cannot be. `key` is its dotted name; what the user typed may take its place."""
+
+    def __init__(self, key: str, said: str) -> None:
+        super().__init__(f"{key}{'' if said.startswith(':') else ' '}{said}")
+        self.key, self.said = key, said
+
+    def renamed(self, name: str) -> SettingError:
+        return SettingError(name, self.said)
+
+
+def no_such_setting(key: str, known: Iterable[str], owner: str) -> SettingError:
+    """The error for a key that means nothing; `owner` has the known ones."""
+    names = list(known)
+    near = suggestion(key.rpartition(".")[2], names)
+    hint = f"{near.split(' (')[0]} " if near.startswith("did you mean") else ""
+    has = ", ".join(names) if names else "no settings"
+    return SettingError(key, f": there is no such setting{': ' if hint else ' '}{hint}({owner} has {has})")
+
+
+def requirement(error: ErrorDetails) -> str:
+    """What a value must be, from pydantic's description of what is wrong."""
+    given, context = error["input"], error.get("ctx", {})
+    if error["type"] == "missing":
+        return "is missing"
+    if error["type"] in _MUST_BE:
+        return f"must be {_MUST_BE[error['type']].format(**context)}, not {shown(given)}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f": {message} (given: {shown(given)})" if not isinstance(given, dict) else f": {message}"
+
+
+def shown(value: object) -> str:
+    """A value as users write it, shortened."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def checked_options(
+    owner: str,
+    options: Mapping[str, Option],
+    given: Mapping[str, object],
+    section: str = "",
+    elsewhere: Callable[[str], list[str]] = lambda name: [],
+) -> dict[str, Any]:
+    """Every option's value: what is given, checked by the option's type, or its default.
+
+    `section` comes before names in errors; `elsewhere` tells which others have an option that this owner
+    does not have.
+
+    >>> def ring(n: int, *, hops: int = 1) -> None: ...
+    >>> from swiftfl.registry import options_of
+    >>> checked_options("ring", options_of(ring), {"hops": "2"})
+    {'hops': 2}
+    >>> checked_options("ring", options_of(ring), {"hop": 2}, "topology.")
+    Traceback (most recent call last):
+    swiftfl.settings.SettingError: topology.hop: there is no such setting: did you mean hops? (ring has hops)
+    """
+    for name in given:
+        if name not in options and (others := elsewhere(name)):
+            raise SettingError(section + name, f"is for {', '.join(others)}, not {owner}")
+        if name not in options:
+            raise no_such_setting(section + name, options, owner)
+    values = {}
+    for name, option in options.items():
+        if name in given:
+            values[name] = _checked(section + name, option, given[name])
+        elif option.required:
+            raise SettingError(section + name, f"is missing: {owner} needs it")
+        else:
+            values[name] = option.default
+    return values
+
+
+def _checked(key: str, option: Option, value: object) -> Any:
+    try:
+        return TypeAdapter(option.type).validate_python(value)
+    except ValidationError as error:
+        raise SettingError(key, requirement(error.errors()[0])) from None
