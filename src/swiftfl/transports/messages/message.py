@@ -19,12 +19,15 @@ _LITTLE = int(sys.byteorder == "little")
 class Message:
     """A buffer that is made once and used again and again, for vectors of one size and type.
 
-    Its last use decides how much of it counts: `filled` is what is to be sent.
+    Its last use decides how much of it counts: `filled` is what is to be sent. `data` is memory to use.
     """
 
-    def __init__(self, size: int, dtype: npt.DTypeLike, codec: Codec = IDENTITY) -> None:
+    def __init__(
+        self, size: int, dtype: npt.DTypeLike, codec: Codec = IDENTITY, data: Bytes | None = None
+    ) -> None:
         self._size, self._dtype, self._codec = size, np.dtype(dtype), codec
-        self.data: Bytes = np.zeros(_HEADER + codec.most_bytes(size, self._dtype), dtype=np.uint8)
+        bytes = _HEADER + codec.most_bytes(size, self._dtype)
+        self.data: Bytes = np.zeros(bytes, dtype=np.uint8) if data is None else data[:bytes]
         self.words = self.data[:_HEADER].view(np.int64)
         self.numbers = self.data[:_HEADER].view(np.float64)
         self._expected = np.array([_MAGIC, size, self._dtype.itemsize, _LITTLE], dtype=np.int64)

@@ -16,7 +16,7 @@ LOST = -1
 GARBLED = -2
 """Instead of a count of bytes: what came did not fit."""
 
-MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL, SHOWN = range(1, 12)
+MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL, SHOWN, PING = range(1, 13)
 """Tags: which channel a message belongs to."""
 CONTROL_TAGS = frozenset((STATUS, ORDER))
 """Channels whose messages need not be there as soon as the doorbell rings."""

@@ -1,16 +1,18 @@
 """How the ranks of a run and its first rank keep in touch: small tables on newest-value channels.
 
-Every client sends its row of the status to client 0, which sends everybody its orders, who is lost, and the
-influence that holds. Nobody waits for either, and each client works out its own new coefficients: all have
-the same network and are told the same, so they get the same matrix. If client 0 is lost there are no more
-orders: its neighbours keep its weight for themselves, and all train on to their end.
+Every client sends its row of the status table to client 0, which sends everybody its orders, who is lost, and
+the influence that holds. Nobody waits for either, and each client works out its own new coefficients: all have
+the same network and are told the same, so they get the same matrix. If client 0 is lost, or has been silent for
+too long, there are no more orders: its neighbours keep its weight for themselves, and all train on to their end.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,23 +28,51 @@ from swiftfl.vector import Vector
 FIRST = 0
 """The client whose process supervises and records the run."""
 TICK = 0.05
-_LEAVE, _FROM_ROUND, _SERIAL, _TABLES = 8, 9, 10, 11
+_HEARTBEAT = 1.0  # seconds between two messages of the first rank that say nothing new
+_LEAVE, _FROM_ROUND, _SERIAL, _SHOW, _TABLES = 8, 9, 10, 11, 12
 _LOOK_EVERY = 0.005
 _CPU_EVERY = 0.2
+_ASLEEP = 0.5  # a longer pause between two looks is not somebody else's silence, but our own
 
 Table = npt.NDArray[np.float64]
+log = logging.getLogger(__name__)
+
+
+class Silence:
+    """For how long others have said nothing, not counting the time in which this process itself was stopped."""
+
+    def __init__(self, clients: Iterable[int]) -> None:
+        self._seconds = dict.fromkeys(clients, 0.0)
+        self._looked = time.monotonic()
+
+    def look(self) -> None:
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, _ASLEEP), now
+        for k in self._seconds:
+            self._seconds[k] += passed
+
+    def heard(self, k: int) -> None:
+        self._seconds[k] = 0.0
+
+    def of(self, k: int) -> float:
+        return self._seconds.get(k, 0.0)
 
 
 class RankChannel:
     """One rank's end of the control channel. Its thread also calls `supervise` on the first rank."""
 
-    def __init__(self, transport: MessageTransport, network: Membership | None, status: StatusTable) -> None:
-        self.transport, self.network = transport, network
+    def __init__(
+        self,
+        transport: MessageTransport,
+        network: Membership | None,
+        status: StatusTable,
+        patience: float,
+    ) -> None:
+        self.transport, self.network, self.status = transport, network, status
         self.me, self.n = transport.i, transport.n
-        self.status = status
-        self._asked = threading.Event()  # to stop, by a signal
+        self.patience = patience
+        self.asked = False  # to stop; a signal handler may set it
         self.hushed = False  # nothing more to report
-        self.last_heard = dict.fromkeys(range(self.n), time.monotonic())
         self.terms: list[Terms] = []
         self.supervise: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
@@ -57,9 +87,11 @@ class RankChannel:
             self._statuses = {k: NewestReceiver(transport.progress, STATUS, k, self._row) for k in others}
         else:
             self._status = NewestSender(transport.progress, STATUS, self._row, [FIRST])
-            self._order = NewestReceiver(transport.progress, ORDER, FIRST, self._out)
-        self._heard = dict.fromkeys(others, 0)
+            self._statuses = {FIRST: NewestReceiver(transport.progress, ORDER, FIRST, self._out)}
+        self.silence = Silence(self._statuses)
+        self._heard = dict.fromkeys(self._statuses, 0)
         self._sent: Table = np.zeros(0)
+        self._sent_at = 0.0
         self._phase = -1.0  # as it was last told
         self._version = 0
         self._thread = threading.Thread(target=self._work, name="swiftfl-control", daemon=True)
@@ -68,12 +100,8 @@ class RankChannel:
         self._thread.start()
 
     def ask(self) -> None:
-        """Stop where the run can go on later; may be called by a signal."""
-        self._asked.set()
-
-    @property
-    def asked(self) -> bool:
-        return self._asked.is_set()
+        """Stop where the run can go on later; may be called by a signal handler."""
+        self.asked = True
 
     def close(self) -> None:
         self._closing = True
@@ -84,37 +112,53 @@ class RankChannel:
         try:
             while not self._closing:
                 self.tick()
-                if self._asked.wait(TICK):
-                    time.sleep(_LOOK_EVERY)  # there may be little time left
+                time.sleep(_LOOK_EVERY if self.asked else TICK)  # asked: there may be little time left
         except BaseException as error:
             self.failure = error
+            log.debug("the control channel of rank %d failed", self.me, exc_info=True)
 
     def tick(self) -> None:
-        if self.me != FIRST:
-            if not self.hushed:
-                self._version += 1
-                row = self.status.rows[self.me]
-                phase, self._phase = self._phase, row[AT["phase"]]
-                self._status.put(row, self._version, quiet=phase == self._phase and not self.asked)
-            self._order.read(self._obey)
-            return
-        self._hear()
-        self.supervise()
-        self._out[:_LEAVE] = self.status.orders
-        if not np.array_equal(self._out, self._sent):
-            self._version += 1
-            self._sent = self._out.copy()
-            self._orders.put(self._out, self._version)
-            self._take_part(self._out)
+        self.silence.look()
+        self._listen()
+        if self.me == FIRST:
+            self.supervise()
+            self._send_orders()
+        else:
+            self._send_status()
+            if self.asked and self.leaderless:
+                self.transport.mark_gone(FIRST)  # nobody is to wait for it before stopping
 
-    # --- the first rank --------------------------------------------------------------------------
-
-    def _hear(self) -> None:
+    def _listen(self) -> None:
         for k, receiver in self._statuses.items():
             if receiver.count != self._heard[k]:
                 self._heard[k] = receiver.count
-                self.last_heard[k] = time.monotonic()
-                self.status.rows[k] = receiver.read(lambda row, version: row.copy())
+                self.silence.heard(k)
+                receiver.read(self._obey if k == FIRST else self._note_status(k))
+
+    def _send_orders(self) -> None:
+        self._out[:_LEAVE] = self.status.orders
+        now, changed = time.monotonic(), not np.array_equal(self._out, self._sent)
+        if changed or now - self._sent_at > _HEARTBEAT:
+            self._version += 1
+            self._sent, self._sent_at = self._out.copy(), now
+            self._orders.put(self._out, self._version, quiet=not changed)
+            self._take_part(self._out)
+
+    def _send_status(self) -> None:
+        if self.hushed:
+            return
+        self._version += 1
+        row = self.status.rows[self.me]
+        phase, self._phase = self._phase, row[AT["phase"]]
+        self._status.put(row, self._version, quiet=phase == self._phase and not self.asked)
+
+    # --- the first rank --------------------------------------------------------------------------
+
+    def _note_status(self, k: int) -> Callable[[Vector, int], None]:
+        def note(row: Vector, version: int) -> None:
+            self.status.rows[k] = row
+
+        return note
 
     def renew(self, from_round: int) -> None:
         """Everybody is to work out new coefficients, from who is known and what influence holds now."""
@@ -127,6 +171,10 @@ class RankChannel:
         """Tell everybody that client k is lost."""
         self._out[_TABLES + k] = 1.0
 
+    def ask_for_models(self) -> None:
+        """Every client is to show its model before its next step."""
+        self._out[_SHOW] += 1
+
     def let_go(self, clean: bool) -> None:
         """The run is over; without everybody there MPI cannot be ended in good order."""
         self._out[_LEAVE] = 1.0 if clean else 2.0
@@ -134,10 +182,9 @@ class RankChannel:
     # --- everybody -------------------------------------------------------------------------------
 
     def _obey(self, orders: Vector, version: int) -> None:
-        if version:
-            self.status.orders[:] = orders[:_LEAVE]
-            self._out[:] = orders
-            self._take_part(orders)
+        self.status.orders[:] = orders[:_LEAVE]
+        self._out[:] = orders
+        self._take_part(orders)
 
     def _take_part(self, orders: Vector) -> None:
         """Adopt who is lost and, if there is a new serial number, new coefficients."""
@@ -155,14 +202,29 @@ class RankChannel:
             self.terms.append(Terms(*renewed[self.me], int(orders[_FROM_ROUND])))
 
     @property
+    def models_wanted(self) -> int:
+        """How often the first rank has asked for models."""
+        return int(self._out[_SHOW])
+
+    @property
+    def leaderless(self) -> bool:
+        """Whether the first rank is lost, or has been silent for too long."""
+        return FIRST in self.transport.progress.gone or self.silence.of(FIRST) > self.patience
+
+    @property
     def over(self) -> int:
-        """0 while the run goes on, 1 when all may leave, 2 when they must without MPI's farewell."""
+        """0 while the run goes on, 1 when all may leave, 2 when they must do so without MPI_Finalize."""
         return int(self._out[_LEAVE])
 
-    def wait_for(self, happened: Callable[[], bool]) -> None:
+    def wait_for(self, happened: Callable[[], bool], seconds: float = math.inf) -> bool:
+        """Wait, at most so long; whether it has happened."""
+        end = time.monotonic() + seconds
         while not happened():
             self.check()
+            if time.monotonic() > end:
+                return False
             time.sleep(_LOOK_EVERY)
+        return True
 
     def check(self) -> None:
         self.transport.progress.check()
@@ -171,20 +233,24 @@ class RankChannel:
 
 
 class RankControl:
-    """A client's control (`engines.live.Control`) over its channel."""
+    """A client's control (`engines.live.client.Control`) over its rank's channel.
 
-    def __init__(self, channel: RankChannel, in_rounds: bool, incarnation: int) -> None:
+    `most_steps` is where a client finishes by itself if nobody counts the steps of all any more.
+    """
+
+    def __init__(self, channel: RankChannel, in_rounds: bool, incarnation: int, most_steps: float) -> None:
         self.channel, self.status, self.me = channel, channel.status, channel.me
-        self.in_rounds, self.incarnation = in_rounds, incarnation
+        self.in_rounds, self.incarnation, self.most_steps = in_rounds, incarnation, most_steps
         self.warnings: list[str] = []
-        self._cpu_at = 0.0
-        self._cpu_before = time.process_time()  # of imports, and of making the run
+        self._shown = 0
+        self._cpu_at, self._cpu_before = 0.0, time.process_time()  # of imports, and of making the run
 
     def report(self, c: int, tally: Tally, settle: bool = False) -> None:
         now = time.perf_counter()
         if settle or now - self._cpu_at >= _CPU_EVERY:
-            self._cpu_at, before, self._cpu_before = now, self._cpu_before, time.process_time()
-            tally.cpu += self._cpu_before - before
+            spent = time.process_time()
+            tally.cpu += spent - self._cpu_before
+            self._cpu_at, self._cpu_before = now, spent
         self.status.write(self.me, c, self.incarnation, tally)
 
     def new_terms(self) -> list[Terms]:
@@ -193,16 +259,25 @@ class RankControl:
             found.append(self.channel.terms.pop(0))
         return found
 
+    def wants_model(self, published: bool) -> bool:
+        """Once for each time that the first rank has asked."""
+        wanted, before = self.channel.models_wanted, self._shown
+        self._shown = wanted
+        return wanted > before
+
     def order(self, c: int) -> Order:
-        if self.channel.asked and not self.in_rounds:
+        channel = self.channel
+        if channel.asked and (not self.in_rounds or channel.leaderless):
             return "stop"
+        if c > self.most_steps and channel.leaderless:
+            return "finish"
         return self.status.order(c)
 
     def hold(self, c: int) -> Order:
         """Where clients meet in rounds, all stop before the same one, which the first rank names."""
         self.status.enter(self.me, HOLDING)
         while (order := self.order(c)) in ("stop", "finish"):
-            if self.status.final or not self.in_rounds:
+            if self.status.final or not self.in_rounds or self.channel.leaderless:
                 return order
             self.channel.check()
             time.sleep(_LOOK_EVERY)

@@ -1,76 +1,157 @@
 """Real clients on a cluster: one rank each, models as messages, and the first rank as supervisor.
 
-Every rank makes the same run and lives its own client with it (`engines.live.client`). The first rank also
-supervises (`engines.live.mpi.supervised`) and receives the last models. If it is lost itself, the lowest
-rank that is left receives them.
+Every rank makes the same run and has one client (`engines.live.client`), which runs in a thread. The first rank
+also supervises, in the thread of its control channel, so that no client waits for it; it asks for models to
+evaluate, and receives the last ones (`farewell`). If it is lost itself, or does not respond, the lowest rank that
+does receives them.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
 import time
-
-import numpy as np
+from pathlib import Path
+from typing import Any
 
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.journal import Journal, journal_file
-from swiftfl.engines.live.mpi.control import FIRST, RankControl
-from swiftfl.engines.live.mpi.supervised import Supervised
-from swiftfl.engines.live.resume import load_start
+from swiftfl.engines.live.mpi.control import FIRST, RankChannel, RankControl
+from swiftfl.engines.live.mpi.evaluator import Evaluate, Evaluations
+from swiftfl.engines.live.mpi.farewell import Farewell
+from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.resume import ResumePoint, load_start
 from swiftfl.engines.live.saves import Saver
-from swiftfl.engines.live.status import COLUMNS, FINISHED, READY, RUNNING, STARTING, STOPPED
+from swiftfl.engines.live.status import FINISHED, READY, RUNNING, STARTING, STOPPED
+from swiftfl.engines.live.supervisor import Supervisor
+from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
-from swiftfl.transports.messages.message import Message
-from swiftfl.transports.messages.wire import FINAL, LOST
+from swiftfl.engines.threads import one_thread
+from swiftfl.transports.codec import Identity, MakeCodec
+from swiftfl.transports.mpi import MpiJob
 from swiftfl.vector import Vector
 
-_FAREWELL = 5.0  # seconds for the last messages to arrive
+_NOTICE_SECONDS = 1.0  # within which every rank has heard of something
 _UNTIL_ENDED = 60.0  # seconds in which the recorder writes its results and ends the job
+_LAST_LOOK = 1.0  # seconds that the first rank waits for the others when the run is stopped
+log = logging.getLogger(__name__)
 
 
-class Mpi(Supervised):
-    """One rank's part in a run. `live` is all of it; afterwards the recorder has everybody's numbers."""
+class Mpi:
+    """One rank's part in a run; `has_result` tells the recorder, which has everybody's numbers at the end."""
 
     name = "mpi"
 
-    # --- this rank's client ----------------------------------------------------------
+    def __init__(
+        self,
+        setup: Setup,
+        job: MpiJob,
+        folder: Path | None = None,
+        options: LiveOptions = LiveOptions(),
+        resume: ResumePoint | None = None,
+        codec: MakeCodec = Identity,
+    ) -> None:
+        self.setup, self.n = setup, setup.n
+        self.job, self.me, self.folder, self.options = job, job.rank, folder, options
+        self.in_rounds = setup.algorithm.in_rounds
+        self.resume = resume or ResumePoint.first(setup.n)
+        self.x0 = setup.workload.initial(setup.seed)
+        self.supervisor = Supervisor(setup, options, self, self.resume.elapsed, _NOTICE_SECONDS)
+        self.status, self.network = self.supervisor.status, self.supervisor.network
+        self.evaluations: Evaluations | None = None
+        self._codec = codec
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._stop_since: float | None = None
+        self._thread = threading.Thread(target=self._work, name="swiftfl-client", daemon=True)
 
-    def live(self) -> None:
-        """From the first step to the last; returns when everybody's last model is with the recorder."""
+    # --- for whoever runs it ---------------------------------------------------------------------
+
+    def evaluate_with(self, evaluate: Evaluate) -> None:
+        """On the first rank, before the start: evaluate models in a process of its own while ranks train."""
+        if self.me == FIRST:
+            self.evaluations = Evaluations(self.n, self.x0, evaluate)
+
+    def start(self) -> None:
+        """Connect with the other ranks, which do the same, and start this rank's client."""
+        self.transport = self.job.connect([tuple(w.of) for w in self.setup.weights], self.x0, self._codec)
+        self.channel = RankChannel(self.transport, self.network, self.status, self.options.patience)
+        self.channel.supervise = self._supervise
+        if self.supervisor.asked:
+            self.channel.ask()
+        self.farewell = Farewell(self.transport, self.channel, self.job.failed, self._note_loss)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait some time; whether this rank's part in the run is over."""
+        ended = self._ended.wait(seconds)
+        if self._error is not None:
+            raise self._error
+        return ended
+
+    def stop(self) -> None:
+        """Stop where the run can go on later; may be called by a signal handler."""
+        self.supervisor.ask()
+        if hasattr(self, "channel"):
+            self.channel.ask()
+
+    def close(self) -> None:
+        """A rank's threads end with its client; the evaluations end here."""
+        if self.evaluations is not None:
+            self.evaluations.close()
+
+    # --- this rank's client ----------------------------------------------------------------------
+
+    def _work(self) -> None:
         try:
-            self._live()
+            one_thread()
+            self._run()
+        except BaseException as error:
+            self._error = error
         finally:
             self.channel.close()
             self.transport.close()
+            self._ended.set()
 
-    def _live(self) -> None:
-        i = self.me
+    def _run(self) -> None:
+        i, channel, status = self.me, self.channel, self.status
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-        self.status.enter(i, STARTING)
-        self.channel.start()
+        status.enter(i, STARTING)
+        channel.start()
         client, control, journal = self._client()
         client.announce()
         control.report(client.state.c, client.tally)
-        self.status.enter(i, READY)
-        self.channel.wait_for(lambda: self.status.started or self.channel.asked or self._headless())
-        self.status.enter(i, RUNNING)
+        status.enter(i, READY)
+        channel.wait_for(lambda: status.started or channel.asked or channel.leaderless)
+        status.enter(i, RUNNING)
         client.began = time.perf_counter()
         if i != FIRST:
             self.supervisor.start_clock()
         outcome = client.run()
         control.report(client.state.c, client.tally, settle=True)
-        self.status.enter(i, FINISHED if outcome == "finished" else STOPPED)
+        status.enter(i, FINISHED if outcome == "finished" else STOPPED)
         if outcome == "finished":
-            self.channel.wait_for(lambda: self.status.released or self._headless())
+            channel.wait_for(lambda: self._released(client, control))
             client.publish_last_model()
         journal.close()
-        self.supervisor.warnings += control.warnings
-        self._say_farewell(client.state.x, outcome == "finished")
+        for text in control.warnings:
+            self.supervisor.warn(text, i)
+        if outcome == "stopped":
+            channel.wait_for(self._all_have_stopped)
+        elif self.farewell.hold(client.state.x):
+            self.supervisor.end()
+            self.farewell.close()
+        else:
+            channel.wait_for(lambda: bool(channel.over) or channel.leaderless)
 
     def _client(self) -> tuple[LiveClient, RankControl, Journal]:
         i, incarnation = self.me, self.resume.incarnations[self.me]
         start, tally, how, source = load_start(self.folder, self.setup, i, self.resume.starts[i])
-        control = RankControl(self.channel, self.in_rounds, incarnation)
+        limit = self.setup.iterations
+        share = math.inf if limit is None else math.ceil(limit / self.n)
+        control = RankControl(self.channel, self.in_rounds, incarnation, share)
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
         if how != "initial":
@@ -79,104 +160,156 @@ class Mpi(Supervised):
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, incarnation, control.warn, seconds, self.options.save_steps)
         terms = Terms(self.setup.weights[i])
-        return (
-            LiveClient(
-                self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, tally
-            ),
-            control,
-            journal,
+        client = LiveClient(
+            self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, tally
         )
+        return client, control, journal
 
-    # --- the end ---------------------------------------------------------------------------------
-
-    def _headless(self) -> bool:
-        return FIRST in self.transport.progress.gone
-
-    @property
-    def recorder(self) -> int:
-        """The lowest rank that is left: it has the last word."""
-        gone = self.transport.progress.gone | (self.world.failed() if self._headless() else set())
-        return min(k for k in range(self.n) if k not in gone)
-
-    def _say_farewell(self, x: Vector, finished: bool) -> None:
-        """Bring the last models together; then everybody leaves, in good order if all are there."""
-        if not finished:
-            self.channel.wait_for(lambda: self._all_have_stopped())
-            return
-        if self.me == self.recorder:
-            self._gather(x)
-            self.channel.let_go(clean=not self.silent)
-            self.channel.tick()
-            self.transport.flush(_FAREWELL)
-        else:
-            self.channel.hushed = True
-            self.transport.flush(_FAREWELL)
-            self._give(x)
-            self.channel.wait_for(lambda: bool(self.channel.over) or self._headless())
+    def _released(self, client: LiveClient, control: RankControl) -> bool:
+        """Whether this client, which has finished, may end; until then its model can still be asked for."""
+        if control.wants_model(published=True):
+            self.transport.show(client.state.x, client.state.c)
+        return self.status.released or self.channel.leaderless
 
     def _all_have_stopped(self) -> bool:
         """On the first rank: nobody runs any more, or there was no time left to wait for that."""
-        self._stop_since = getattr(self, "_stop_since", time.monotonic())
+        self._stop_since = self._stop_since or time.monotonic()
         phases = [self.status.phase(i) for i in self._living()]
-        patient = time.monotonic() - self._stop_since < 1.0
+        patient = time.monotonic() - self._stop_since < _LAST_LOOK
         return self.me != FIRST or all(p in (STOPPED, FINISHED) for p in phases) or not patient
 
-    def _give(self, x: Vector) -> None:
-        """This rank's numbers and last model, to the recorder; to the next one if that is lost."""
-        message = self._final(x)
-        while (to := self.recorder) != self.me:
-            left: list[int] = []
-            with self.transport.progress.moving:
-                self.transport.progress.send(message.filled, to, FINAL, left.append)
-            self.channel.wait_for(lambda left=left: bool(left))  # type: ignore[misc]
-            if left[0] != LOST:
-                return
-        self._gather(x)
+    # --- the supervisor, on the first rank -------------------------------------------------------
 
-    def _gather(self, x: Vector) -> None:
-        progress, came = self.transport.progress, dict[int, int]()
-        if self.me != FIRST:
-            for k in self.world.failed() | {FIRST}:
-                progress.gone.add(k)
-                self._lose(k, "its rank died")
-        self._finals = {self.me: self._final(x)}
-        for k in self._living():
-            if k != self.me:
-                message = self._finals[k] = Message(self._finals[self.me].vector.size, np.float64)
-                with progress.moving:
-                    progress.receive(message.data, k, FINAL, lambda count, k=k: came.update({k: count}))  # type: ignore[misc]
-        self.channel.wait_for(
-            lambda: all(k in came or k in progress.gone for k in self._finals if k != self.me)
-        )
-        for k in list(self._finals):
-            if k != self.me and not (k in came and self._finals[k].is_whole(came[k])):
-                del self._finals[k]
-                self._lose(k, "lost at the end")
-        for k, message in self._finals.items():
-            self.status.rows[k] = message.vector[: len(COLUMNS)]
-        self.supervisor.end()
+    def _living(self) -> list[int]:
+        return [i for i in range(self.n) if i not in self.transport.progress.gone]
 
-    def _lose(self, k: int, reason: str) -> None:
-        """Note a loss that changes nothing any more."""
-        if k not in self.supervisor.lost:
-            self.supervisor.lost.append(k)
-            self.supervisor.note("lost", k, reason=reason)
+    def _supervise(self) -> None:
+        for i in sorted(self.transport.progress.gone.difference(self.supervisor.lost)):
+            self.supervisor.lose(i, "its rank died")
+        if self.channel.asked:
+            self.supervisor.ask()
+        living = self._living()
+        self.supervisor.tick(living)
+        behind = [i for i in living if self.status.phase(i) != FINISHED]
+        silent = [i for i in behind if self.channel.silence.of(i) > self.options.patience]
+        if self.status.started and behind == silent:
+            for i in silent:
+                self.kill(i)
+        if self.evaluations is not None:
+            self.evaluations.tick(self.transport, living)
 
-    def _final(self, x: Vector) -> Message:
-        """A row of the status table, and the model behind it."""
-        message = Message(len(COLUMNS) + x.size, np.float64)
-        message.fill(np.concatenate([self.status.rows[self.me], x.astype(np.float64)]))
-        return message
+    def mark_lost(self, i: int) -> None:
+        self.channel.lose(i)
+        self.transport.mark_gone(i)
+
+    def renew(self, from_round: int) -> None:
+        self.channel.renew(from_round)
+
+    def kill(self, i: int) -> None:
+        """A rank cannot be ended from here: nobody waits for it any more."""
+        if i not in self.farewell.silent and i != FIRST:
+            self.farewell.silent.add(i)
+            self.supervisor.lose(i, f"silent for {self.options.patience:g} s")
+
+    def _note_loss(self, i: int, reason: str) -> None:
+        """A loss at the end, which changes nothing any more."""
+        if i not in self.supervisor.lost:
+            self.supervisor.lost.append(i)
+            self.supervisor.note("lost", i, reason=reason)
+
+    # --- evaluations, on the first rank ----------------------------------------------------------
+
+    def request_evaluation(self) -> None:
+        """Ask every client for its model, once; the numbers are there some time later."""
+        if self.evaluations is not None and self.evaluations.request(self.transport, self):
+            self.channel.ask_for_models()
+
+    def take_evaluation(self) -> dict[str, Any] | None:
+        """The numbers of the evaluation that was requested, when they are there."""
+        if self.evaluations is None:
+            return None
+        try:
+            return self.evaluations.take()
+        except RuntimeError as error:
+            self.evaluations.close()
+            self.evaluations = None
+            self.supervisor.warn(f"{error}: no more evaluations during this run")
+            return None
+
+    # --- what can be seen of it, complete on the recorder ----------------------------------------
+
+    @property
+    def over(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def has_result(self) -> bool:
+        """Whether everybody's last model has come to this rank."""
+        return self.supervisor.over.is_set()
+
+    @property
+    def stopped(self) -> bool:
+        return self.status.phase(self.me) == STOPPED
+
+    @property
+    def iteration(self) -> int:
+        return self.supervisor.iteration
+
+    @property
+    def now(self) -> float:
+        return self.supervisor.now
+
+    def members(self) -> list[int]:
+        return self.supervisor.members()
+
+    def take_train_loss(self) -> float | None:
+        return self.supervisor.take_train_loss()
+
+    def epochs(self) -> list[float]:
+        return self.supervisor.epochs()
+
+    def seconds(self) -> dict[str, list[float]]:
+        return self.supervisor.seconds()
+
+    def take_log(self) -> list[dict[str, Any]]:
+        return self.supervisor.take_log()
+
+    def discarding(self) -> list[int]:
+        return self.supervisor.discarding()
+
+    def figures(self) -> dict[str, Any]:
+        return {**self.supervisor.figures(self.terms), "mpi": self.job.library}
+
+    @property
+    def models(self) -> list[Vector]:
+        """Everybody's last model; x0 for the lost, and before the end."""
+        last = [self.farewell.model_of(i) for i in range(self.n)]
+        return [self.x0 if x is None else x.astype(self.x0.dtype) for x in last]
+
+    @property
+    def terms(self) -> list[Terms]:
+        """As they hold now, for everybody."""
+        if self.network is None or not self.network.renewals:
+            return [Terms(w) for w in self.setup.weights]
+        count, renewed = self.network.renewals, self.network.renew()
+        self.network.renewals = count
+        return [Terms(*renewed[i]) if i in renewed else Terms(self.setup.weights[i]) for i in range(self.n)]
+
+    @property
+    def models_in_memory(self) -> int:
+        """As on this rank: its slots, what it received, and its own."""
+        return self.n * (1 + self.transport.models_in_memory)
 
     def leave(self) -> None:
-        """The end of MPI, after everything has been told.
+        """The end of MPI, after everything has been reported.
 
-        In good order if all are there. Where ranks have died, MPI's own farewell may wait for ever, so
-        each leaves by itself; where one is stopped, the recorder ends the job, or that one would stay.
+        In good order if all are there. Where ranks have died, MPI_Finalize may block for ever, so each
+        leaves by itself; where one does not respond, the recorder ends the job, or that one would stay.
         """
-        if self.channel.over == 2:
-            if self.over:
-                self.world.abort(0)
+        unresponsive = self.channel.over == 2 or bool(self.farewell.silent)
+        if unresponsive or (self.channel.leaderless and not self.job.failed()):
+            if self.has_result:
+                self.job.abort(0)
             time.sleep(_UNTIL_ENDED)
         elif not self.transport.progress.gone and self.channel.over:
-            self.world.leave()
+            self.job.leave()
