@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from live_worlds import Unhurried, live_setup
 
@@ -72,14 +73,28 @@ def main(names: Sequence[str], mishap: str, seconds: float) -> None:
         setup = replace(setup, workload=workload)
         workload.mishap = mishap
         engine = Mpi(setup, ranks, None, LiveOptions(save_seconds=None, patience=3.0))
-        engine.live()
+        if mishap in ("", "stop"):
+            engine.evaluate_with(lambda models, workload=workload: evaluation(models, workload))  # type: ignore[misc]
+        engine.start()
+        curve = []
+        while not engine.wait(0.1):
+            engine.request_evaluation()
+            if found := engine.take_evaluation():
+                curve.append(found)
+        engine.close()
         print(f"rank {ranks.rank}: longest step {workload.longest:.3f} s", file=sys.stderr, flush=True)
-        if engine.over:
-            tell(name, engine, workload)
+        if engine.has_result:
+            tell(name, engine, workload, curve)
     engine.leave()
 
 
-def tell(name: str, engine: Mpi, workload: Unlucky) -> None:
+def evaluation(models: list[Vector], workload: Unlucky) -> dict[str, float]:
+    """In a process of its own: as slow as it gets, so that ranks would notice if they waited for it."""
+    time.sleep(0.2)
+    return {"loss": workload.evaluate([consensus(models)])[0].loss, "models": len(models), "nice": os.nice(0)}
+
+
+def tell(name: str, engine: Mpi, workload: Unlucky, curve: list[dict[str, Any]]) -> None:
     there = [model for i, model in enumerate(engine.models) if i in engine.members()]
     loss = workload.evaluate([consensus(there)])[0].loss
     start = workload.evaluate([engine.x0])[0].loss
@@ -89,6 +104,7 @@ def tell(name: str, engine: Mpi, workload: Unlucky) -> None:
         "lost": sorted(engine.supervisor.lost),
         "steps": [int(c) - 1 for c in engine.status.column("c")],
         "loss": loss,
+        "curve": curve,
         "start": start,
         "refused": engine.transport.refused,
         "renewals": 0 if engine.network is None else engine.network.renewals,

@@ -1,7 +1,7 @@
 """A transport of one's own, registered from outside the package: shared memory that counts what is published.
 
-It shows how little a transport has to inherit: nothing. Every call of `swiftfl.transports.base.Transport` that it
-does not care about is passed on.
+It shows how little a transport has to inherit: nothing. Every call of `swiftfl.transports.base.Transport`
+that it does not care about is passed on.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -49,6 +50,20 @@ def test_every_algorithm_runs(options: tuple[str, ...]) -> None:
         check(answer, lost=[])
     assert answers["swift"]["split"]["waiting"] == 0
     assert answers["dsgd"]["split"]["waiting"] > 0
+    for name, answer in answers.items():
+        check_curve(name, answer)
+
+
+def check_curve(name: str, answer: dict[str, Any], n: int = 3) -> None:
+    """Models were evaluated while ranks trained, exactly, by a process of low priority."""
+    curve = answer["curve"]
+    assert len(curve) >= 2, name
+    assert all(point["models"] == n and point["nice"] == 19 for point in curve)
+    assert all(len(point["epochs"]) == n for point in curve)
+    assert [point["iteration"] for point in curve] == sorted({point["iteration"] for point in curve})
+    losses = [answer["start"], *(point["loss"] for point in curve), answer["loss"]]
+    assert all(now <= 1.05 * before for before, now in pairwise(losses)), name  # it falls, then stays
+    assert losses[1] < losses[0]
 
 
 @needs_mpi
@@ -68,6 +83,17 @@ def test_a_stopped_rank_blocks_nobody(options: tuple[str, ...]) -> None:
     check(answer, lost=[1])
     assert answer["renewals"] == 1
     assert max(answer["longest"]) < 2.5, "a step waited for the client that was stopped"
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), TCP], ids=["normal", "tcp"])
+def test_another_rank_records_if_the_first_is_stopped(options: tuple[str, ...]) -> None:
+    """It is stopped for ever: the others notice its silence, finish, record and end the job."""
+    answer = run("swift", "stop0", options)["swift"]
+    check(answer, lost=[0])
+    assert answer["recorder"] == 1
+    assert max(answer["longest"]) < 2.5, "a step waited for the rank that was stopped"
 
 
 @needs_mpi

@@ -29,7 +29,6 @@ from swiftfl.vector import Vector, finite, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Load, Mix, Publish, Verb
 
 Outcome = Literal["stopped", "finished"]
-_SHOW_EVERY = 0.5
 
 
 class Control(Protocol):
@@ -40,6 +39,9 @@ class Control(Protocol):
 
     def new_terms(self) -> list[Terms]:
         """Terms that have arrived since the last call, oldest first."""
+
+    def wants_model(self, published: bool) -> bool:
+        """Whether whoever evaluates is to be shown this client's model; `published`: it can see those."""
 
     def order(self, c: int) -> Order:
         """What to do before step c."""
@@ -83,7 +85,7 @@ class LiveClient:
         self._inboxes = 0  # of this step
         self._left_out = False  # whether this step's move was not finite, and left out
         self._cell = False
-        self._publishes, self._shown = False, self.began
+        self._publishes = False
         self._waiting_terms: list[Terms] = []
         self.me: Client = self._adopt(terms)
         self._serve: dict[type, Callable[[Any], object]] = {
@@ -118,7 +120,7 @@ class LiveClient:
             if order == "finish":
                 break
             now = time.perf_counter()
-            self._show(now)
+            self._show()
             if order == "save" or self.saver.due(self.state.c, now):
                 self._save(self._current())
             try:
@@ -169,11 +171,10 @@ class LiveClient:
         """Publish the model that this client starts from, so that neighbours can use it."""
         self.transport.publish(self.state.x, version(self.incarnation, self.state.c))
 
-    def _show(self, now: float) -> None:
-        """Algorithms that never publish let their model be seen now and then, by whoever evaluates."""
-        if not self._publishes and now - self._shown >= _SHOW_EVERY:
-            self._shown = now
-            self.transport.publish(self._current().x, version(self.incarnation, self.state.c))
+    def _show(self) -> None:
+        """Let whoever evaluates see the model, if it is asked for."""
+        if self.control.wants_model(self._publishes):
+            self.transport.show(self._current().x, version(self.incarnation, self.state.c))
 
     def _stop(self) -> Outcome:
         self._save(self._current())

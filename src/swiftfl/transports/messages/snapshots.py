@@ -1,7 +1,7 @@
 """Models for whoever evaluates: on request, each client sends one to the root, and nobody waits for it.
 
-The root keeps one buffer per client, in memory that a child process can read. Nothing is received into it until
-the next request, so that the models of a snapshot stay as they are while they are evaluated.
+The root keeps one buffer per client, in memory that a child process can read. Nothing is received into it
+until the next request, so that the models of a snapshot stay as they are while they are evaluated.
 """
 
 from __future__ import annotations

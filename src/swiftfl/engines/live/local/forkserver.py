@@ -81,10 +81,10 @@ class ForkServer:
     def __init__(self, work: Callable[[Launch], int]) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pids: dict[int, int] = {}
-        self.pid = _fork()
+        self.pid = fork_child()
         if self.pid == 0:
             self.socket.close()
-            _run(lambda: _Server(theirs, work).run())
+            run_and_exit(lambda: _Server(theirs, work).run())
         theirs.close()
         self.alive = True
         _LOG.debug("fork server started as process %d", self.pid)
@@ -162,7 +162,7 @@ class _Server:
 
     def _start(self, launch: Launch) -> None:
         try:
-            pid = _fork()
+            pid = fork_child()
         except OSError as error:
             self._say_ended(
                 Exit(launch.client, launch.incarnation, 1 << 8, f"cannot be started: {error.strerror}")
@@ -172,7 +172,7 @@ class _Server:
             self.channel.close()
             for descriptor in self.children:
                 os.close(descriptor)
-            _run(lambda: self.work(launch))
+            run_and_exit(lambda: self.work(launch))
         descriptor = os.pidfd_open(pid)
         self.children[descriptor] = (launch, pid)
         self.poll.register(descriptor, select.POLLIN)
@@ -209,7 +209,7 @@ def leave_signals_to_the_engine() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _fork() -> int:
+def fork_child() -> int:
     """Fork; the child dies with its parent."""
     parent = os.getpid()
     with warnings.catch_warnings():
@@ -222,7 +222,7 @@ def _fork() -> int:
     return pid
 
 
-def _run(work: Callable[[], int]) -> NoReturn:
+def run_and_exit(work: Callable[[], int]) -> NoReturn:
     """Do the work of a forked process and end it, without what its parent had planned for its own end."""
     code = 1
     try:

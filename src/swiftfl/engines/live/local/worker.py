@@ -37,6 +37,7 @@ from swiftfl.transports.base import Transport, TransportPlan
 from swiftfl.workload.memory import keep_freed_memory
 
 _LOG = logging.getLogger(__name__)
+_SHOW_EVERY = 0.5
 _LOOK_EVERY = 0.005  # seconds between two looks at the status table by a client that holds
 _CPU_EVERY = 0.2  # reading the processor's clock makes the kernel settle accounts, and often switch
 
@@ -136,6 +137,7 @@ class WorkerControl:
         self.status, self.channel = status, channel
         self.client, self.incarnation = launch.client, launch.incarnation
         self._cpu_at = self._cpu_before = 0.0
+        self._shown = time.perf_counter()
 
     # --- what LiveClient asks --------------------------------------------------------------------
 
@@ -148,6 +150,14 @@ class WorkerControl:
 
     def new_terms(self) -> list[Terms]:
         return self.channel.new_terms(self.incarnation)
+
+    def wants_model(self, published: bool) -> bool:
+        """Algorithms that never publish let their model be seen now and then."""
+        now = time.perf_counter()
+        if published or now - self._shown < _SHOW_EVERY:
+            return False
+        self._shown = now
+        return True
 
     def order(self, c: int) -> Order:
         return self.status.order(c)

@@ -1,9 +1,10 @@
 """How the ranks of a run and its first rank keep in touch: small tables on newest-value channels.
 
-Every client sends its row of the status table to client 0, which sends everybody its orders, who is lost, and
-the influence that holds. Nobody waits for either, and each client works out its own new coefficients: all have
-the same network and are told the same, so they get the same matrix. If client 0 is lost, or has been silent for
-too long, there are no more orders: its neighbours keep its weight for themselves, and all train on to their end.
+Every client sends its row of the status table to client 0, which sends everybody its orders, who is lost,
+and the influence that holds. Nobody waits for either, and each client works out its own new coefficients:
+all have the same network and are told the same, so they get the same matrix. If client 0 is lost, or has
+been silent for too long, there are no more orders: its neighbours keep its weight for themselves, and all
+train on to their end.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Silence:
-    """For how long others have said nothing, not counting the time in which this process itself was stopped."""
+    """For how long others have said nothing, without the time in which this process itself was stopped."""
 
     def __init__(self, clients: Iterable[int]) -> None:
         self._seconds = dict.fromkeys(clients, 0.0)

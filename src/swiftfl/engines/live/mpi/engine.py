@@ -1,9 +1,9 @@
 """Real clients on a cluster: one rank each, models as messages, and the first rank as supervisor.
 
-Every rank makes the same run and has one client (`engines.live.client`), which runs in a thread. The first rank
-also supervises, in the thread of its control channel, so that no client waits for it; it asks for models to
-evaluate, and receives the last ones (`farewell`). If it is lost itself, or does not respond, the lowest rank that
-does receives them.
+Every rank makes the same run and has one client (`engines.live.client`), which runs in a thread. The first
+rank also supervises, in the thread of its control channel, so that no client waits for it; it asks for
+models to evaluate, and receives the last ones (`farewell`). If it is lost itself, or does not respond, the
+lowest rank that does receives them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A process that evaluates models while the ranks train: of low priority, on whatever processor is free.
 
-It is forked from the first rank, so that it has the test data without loading it, and before that rank's threads
-start. Models reach it through memory that both share (`SnapshotMemory`), and its answers come back over a
-socket: the rank itself spends no time on evaluations. If it fails, the run goes on without them.
+It is forked from the first rank, so that it has the test data without loading it, and before that rank's
+threads start. Models reach it through memory that both share (`SnapshotMemory`), and its answers come back
+over a socket: the rank itself spends no time on evaluations. If it fails, the run goes on without them.
 """
 
 from __future__ import annotations

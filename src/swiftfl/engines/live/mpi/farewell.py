@@ -1,8 +1,8 @@
 """The end of a run: the last models and numbers come together at one rank, the recorder, message by message.
 
-The recorder is the first rank or, if that is lost or silent, the lowest rank that responds. A rank that does not
-respond is given up: whether it does is found out by a *ping*, a message that a rank's progress thread takes even
-while its client is busy, so that a slow rank is not taken for a stopped one.
+The recorder is the first rank or, if that is lost or silent, the lowest rank that responds. A rank that does
+not respond is given up: whether it does is found out by a *ping*, a message that a rank's progress thread
+takes even while its client is busy, so that a slow rank is not taken for a stopped one.
 """
 
 from __future__ import annotations
