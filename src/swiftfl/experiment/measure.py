@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from swiftfl.engines.engine import Engine
-from swiftfl.vector import consensus, consensus_distance
+from swiftfl.vector import Vector, consensus, consensus_distance
+from swiftfl.workload.base import Workload
 
 
 @dataclass(frozen=True)
@@ -33,28 +34,42 @@ class Measurement:
 
 def measure(engine: Engine, clients: int) -> Measurement:
     """Evaluate the consensus of the newest models, and up to `clients` client models, spread evenly."""
-    began = time.perf_counter()
     iteration, now, epochs = engine.iteration, engine.now, engine.epochs()
     everybody = engine.models
     models = [everybody[i] for i in engine.members()] or everybody
-    centre = consensus(models)
-    chosen = [models[i] for i in spread(len(models), clients)]
-    whole, *each = engine.setup.workload.evaluate([centre, *chosen])
-    accuracies = [e.accuracy for e in each if e.accuracy is not None]
+    return measurement_of(engine, iteration, now, epochs, assess(engine.setup.workload, models, clients))
+
+
+def measurement_of(
+    engine: Engine, iteration: int, now: float, epochs: Sequence[float], assessed: Mapping[str, Any]
+) -> Measurement:
+    """What was found of the models that the engine had at some moment."""
     return Measurement(
         iteration=iteration,
         epoch=float(np.mean(epochs)),
         time=now,
-        loss=whole.loss,
-        accuracy=whole.accuracy,
-        mean_client_loss=float(np.mean([e.loss for e in each])) if each else None,
-        mean_client_accuracy=float(np.mean(accuracies)) if accuracies else None,
         train_loss=engine.take_train_loss(),
-        consensus_distance=consensus_distance(models, centre),
         models_in_memory=engine.models_in_memory,
-        evaluation_seconds=time.perf_counter() - began,
-        metrics=dict(whole.metrics),
+        **assessed,
     )
+
+
+def assess(workload: Workload, models: Sequence[Vector], clients: int) -> dict[str, Any]:
+    """The numbers of a measurement that models alone give; plain, so that another process can find them."""
+    began = time.perf_counter()
+    centre = consensus(models)
+    chosen = [models[i] for i in spread(len(models), clients)]
+    whole, *each = workload.evaluate([centre, *chosen])
+    accuracies = [e.accuracy for e in each if e.accuracy is not None]
+    return {
+        "loss": whole.loss,
+        "accuracy": whole.accuracy,
+        "mean_client_loss": float(np.mean([e.loss for e in each])) if each else None,
+        "mean_client_accuracy": float(np.mean(accuracies)) if accuracies else None,
+        "consensus_distance": consensus_distance(models, centre),
+        "metrics": dict(whole.metrics),
+        "evaluation_seconds": time.perf_counter() - began,
+    }
 
 
 def times_per_epoch(engine: Engine) -> dict[str, float]:

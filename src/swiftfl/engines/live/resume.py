@@ -8,9 +8,10 @@ first step is refused, unless that is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from swiftfl.client import State
 from swiftfl.engines.live.journal import Incarnation, read_incarnations, version
@@ -48,6 +49,13 @@ class ResumePoint:
     def first(cls, n: int) -> ResumePoint:
         """The start of a new run."""
         return cls((None,) * n, (0,) * n)
+
+    @classmethod
+    def unpack(cls, row: Mapping[str, Any]) -> ResumePoint:
+        """From `dataclasses.asdict`, which may have passed through JSON."""
+        starts = tuple(None if start is None else Start(**start) for start in row["starts"])
+        tuples = {name: tuple(row[name]) for name in ("incarnations", "notes")}
+        return cls(**{**row, **tuples, "starts": starts})
 
     @property
     def iteration(self) -> int:

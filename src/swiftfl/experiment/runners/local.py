@@ -15,6 +15,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.differences import difference
+from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.runners.runner import LivePace, Past, Row
 from swiftfl.experiment.signals import StopRequest
 from swiftfl.files import write_json
@@ -59,6 +60,9 @@ class LocalRunner:
 
     def advance(self, stop: StopRequest) -> bool:
         return self._pace.wait(self.engine)
+
+    def measured(self) -> Measurement | None:
+        return None
 
     def ask_to_stop(self) -> None:
         self.engine.stop()

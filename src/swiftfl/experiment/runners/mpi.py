@@ -9,17 +9,20 @@ import atexit
 import logging
 import shlex
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from swiftfl.engines.engine import Engine
 from swiftfl.engines.live.mpi.engine import Mpi
-from swiftfl.engines.live.resume import find_resume_point
+from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.measure import Measurement, assess, measurement_of
 from swiftfl.experiment.notices import notice
-from swiftfl.experiment.runners.live_view import MpiView
 from swiftfl.experiment.runners.local import check_configuration, keep_configuration, live_options
 from swiftfl.experiment.runners.runner import Past, Row
 from swiftfl.experiment.signals import StopRequest
@@ -46,6 +49,8 @@ class MpiRunner:
         if config.engine.live.restart_lost:
             raise UserError("--restart-lost needs engine local: MPI cannot start a rank again")
         self.leads = self.job.rank == 0
+        self._every = config.engine.live.evaluate_seconds
+        self._evaluated: Row | None = None
 
     def agree(self, prepare: Callable[[], Row]) -> Row:
         """What the first rank prepares; an error of its own fails everywhere, and is reported once."""
@@ -66,17 +71,21 @@ class MpiRunner:
         if clients is not None and self.leads:
             keep_configuration(clients, self.config)
         self._announce(folder)
-        self.engine = MpiView(Mpi(parts.setup, self.job, clients, live_options(self.config)))
+        return self._make(parts, clients, None)
+
+    def _make(self, parts: Parts, clients: Path | None, point: ResumePoint | None) -> Engine:
+        self.engine = Mpi(parts.setup, self.job, clients, live_options(self.config), point)
+        workload, some = parts.setup.workload, self.config.evaluation.clients
+        self.engine.evaluate_with(lambda models: assess(workload, models, some))
         return self.engine
 
     def resumed(self, parts: Parts, folder: RunFolder, past: Past, from_start: bool) -> Engine:
         check_configuration(folder, self.config)
         clients = folder.path / CLIENTS
-        point = find_resume_point(clients, parts.setup, past.elapsed, from_start)
-        self.agree(dict)  # nobody begins, and saves, before everybody has read
+        find = partial(find_resume_point, clients, parts.setup, past.elapsed, from_start)
+        point = ResumePoint.unpack(self.agree(lambda: asdict(find())))
         self._announce(folder.path)
-        self.engine = MpiView(Mpi(parts.setup, self.job, clients, live_options(self.config), point))
-        return self.engine
+        return self._make(parts, clients, point)
 
     def _announce(self, folder: Path | None) -> None:
         """How to go on, before it is needed: a launcher that is stopped lets nobody speak."""
@@ -88,9 +97,27 @@ class MpiRunner:
 
     def start(self) -> None:
         self.engine.start()
+        self._due = time.monotonic() + self._every
 
     def advance(self, stop: StopRequest) -> bool:
-        return self.engine.wait(_LOOK) and not self.engine.stopped
+        """Models are asked for every so often, and evaluated elsewhere while this rank goes on training."""
+        engine = self.engine
+        if engine.wait(_LOOK):
+            return not engine.stopped
+        self._evaluated = engine.take_evaluation()
+        if self._evaluated is not None:
+            return True
+        if self.leads and time.monotonic() >= self._due and engine.status.started:
+            engine.request_evaluation()
+            self._due = time.monotonic() + self._every
+        return False
+
+    def measured(self) -> Measurement | None:
+        found, self._evaluated = self._evaluated, None
+        if found is None:
+            return None
+        about = {name: found.pop(name) for name in ("iteration", "time", "epochs")}
+        return measurement_of(self.engine, about["iteration"], about["time"], about["epochs"], found)
 
     def ask_to_stop(self) -> None:
         self.engine.stop()
@@ -116,7 +143,7 @@ class MpiRunner:
     def _leave(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        self.engine.inner.leave()
+        self.engine.leave()
 
     def command(self, path: Path) -> str:
         return f"mpiexec -n {self.config.topology.clients} swiftfl resume {shlex.quote(str(path.resolve()))}"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from swiftfl.engines.engine import Engine, LiveEngine
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.signals import StopRequest
 from swiftfl.record import RunFolder
 
@@ -59,6 +60,9 @@ class Runner(Protocol):
 
     def advance(self, stop: StopRequest) -> bool:
         """Go on for a moment; whether it is time for a measurement. The end of a run is one."""
+
+    def measured(self) -> Measurement | None:
+        """The measurement that was made elsewhere while the run went on, if `advance` was for that."""
 
     def ask_to_stop(self) -> None:
         """Somebody has asked for a stop; may be called in a signal handler."""

@@ -17,6 +17,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.differences import difference
+from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.runner import Past, Row
 from swiftfl.experiment.signals import StopRequest
@@ -93,6 +94,9 @@ class SimulatedRunner:
             if time.monotonic() - began > _LONGEST:
                 break
         return engine.over or engine.iteration == target
+
+    def measured(self) -> Measurement | None:
+        return None
 
     def ask_to_stop(self) -> None:
         """The loop sees it between two events, where the run can be saved."""

@@ -59,6 +59,8 @@ class Mpi:
         self.x0 = setup.workload.initial(setup.seed)
         self.supervisor = Supervisor(setup, options, self, self.resume.elapsed, _NOTICE_SECONDS)
         self.status, self.network = self.supervisor.status, self.supervisor.network
+        for i, start in enumerate(self.resume.starts):
+            self.status.place(i, 1 if start is None else start.c)
         self.evaluations: Evaluations | None = None
         self._codec = codec
         self._ended = threading.Event()
