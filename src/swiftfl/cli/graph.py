@@ -20,6 +20,7 @@ from swiftfl.files import checked_target, read_text_file
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, given, topology, uniform
 from swiftfl.graph.files import read_topology, write_topology
 from swiftfl.graph.influence import Influence
+from swiftfl.graph.methods import method_names
 from swiftfl.graph.registry import TOPOLOGIES
 from swiftfl.settings import SettingError
 
@@ -28,6 +29,8 @@ NEIGHBOURS_SHOWN = 8
 OTHER_COLUMNS = 38
 """The width of everything in the table but the neighbours."""
 JSON_MOST_EDGES = 5_000_000
+GAP_UP_TO = 200_000
+"""With more clients the spectral gap, which can take half a minute, is computed only if asked for."""
 
 
 def graph(
@@ -45,12 +48,16 @@ def graph(
     influence: Annotated[
         str | None, typer.Option(help="Scores 0.1,0.2,... or a JSON file (default: uniform).")
     ] = None,
-    weights: Annotated[
-        str, typer.Option(help="ccs, ccs_by_rate, metropolis, fastest, uniform or one_over_n.")
-    ] = "ccs",
+    weights: Annotated[str, typer.Option(help=f"{', '.join(method_names())}.")] = "ccs",
     theory: Annotated[
         str | None,
         typer.Option(help="Numbers of the paper's theorem for L,M,sigma,zeta,delta (such as 1,32,1,0.5,2)."),
+    ] = None,
+    gap: Annotated[
+        bool | None,
+        typer.Option(
+            help=f"Compute the spectral gap (default: up to {GAP_UP_TO:,} clients).", show_default=False
+        ),
     ] = None,
     draw: Annotated[Path | None, typer.Option(help="Draw into an .svg, .png or .pdf file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the topology: edge list, .json, .graphml.")] = None,
@@ -64,6 +71,7 @@ def graph(
     constants = None if theory is None else read_constants(theory)
     coefficients = communication_coefficients(asked, _influence(influence, asked.n), weights)
     numbers = None if constants is None else (theory_of(coefficients, constants), constants)
+    with_gap = (asked.n <= GAP_UP_TO or theory is not None) if gap is None else gap
     if as_json and asked.m > JSON_MOST_EDGES:
         raise UserError(f"{asked.m} edges are too many for --json: use --save")
     if save is not None:
@@ -72,10 +80,10 @@ def graph(
         _draw(coefficients, draw)
     if as_json:
         told = {} if numbers is None else {"theory": theory_summary(*numbers)}
-        print(json.dumps(_summary(coefficients) | told))
+        print(json.dumps(_summary(coefficients, with_gap) | told))
     else:
         rows_of_theory = [] if numbers is None else theory_rows(*numbers)
-        _show(coefficients, rows_of_theory, [file for file in (save, draw) if file is not None])
+        _show(coefficients, with_gap, rows_of_theory, [file for file in (save, draw) if file is not None])
 
 
 def _named(
@@ -148,19 +156,19 @@ def _draw(coefficients: Coefficients, file: Path) -> None:
     draw(coefficients.topology, coefficients, file)
 
 
-def _summary(c: Coefficients) -> dict[str, Any]:
+def _summary(c: Coefficients, with_gap: bool) -> dict[str, Any]:
     return {
         "clients": c.topology.n,
         "edges": c.topology.edges.tolist(),
         "influence": c.influence.tolist(),
         "method": c.method,
         "columns": [{str(j): weight for j, weight in column.items()} for column in c.columns()],
-        "rho": c.rho,
-        "spectral_gap": c.spectral_gap,
+        "rho": c.rho if with_gap else None,
+        "spectral_gap": c.spectral_gap if with_gap else None,
     }
 
 
-def _show(c: Coefficients, theory: list[tuple[str, str]], written: list[Path]) -> None:
+def _show(c: Coefficients, with_gap: bool, theory: list[tuple[str, str]], written: list[Path]) -> None:
     console = Console(highlight=False)
     t, report = c.topology, c.report()
     summary = Table(show_header=False, box=None, pad_edge=False)
@@ -172,8 +180,7 @@ def _show(c: Coefficients, theory: list[tuple[str, str]], written: list[Path]) -
         ("weights", c.method),
         ("own weight", f"{c.own.min():.6g} to {c.own.max():.6g}"),
         ("expected row sums", _span(np.asarray(c.expected_matrix().sum(axis=1)))),
-        ("rho", f"{c.rho:.10g}"),
-        ("spectral gap", f"{c.spectral_gap:.6g}"),
+        *_gap_rows(c, with_gap),
         ("conditions (a)-(d)", "hold" if report.violation is None else report.violation),
         *theory,
     ]:
@@ -182,6 +189,12 @@ def _show(c: Coefficients, theory: list[tuple[str, str]], written: list[Path]) -
     _show_columns(console, c)
     for file in written:
         console.print(f"written: {file}", soft_wrap=True)
+
+
+def _gap_rows(c: Coefficients, with_gap: bool) -> list[tuple[str, str]]:
+    if not with_gap:
+        return [("spectral gap", "left out (--gap computes it)")]
+    return [("rho", f"{c.rho:.10g}"), ("spectral gap", f"{c.spectral_gap:.6g}")]
 
 
 def _span(sums: npt.NDArray[np.float64]) -> str:

@@ -1,6 +1,6 @@
 """Data: datasets, who holds which samples, batches, augmentation."""
 
-from swiftfl.data import partitions  # which registers them
+from swiftfl.data import cifar10, digits, fashion_mnist, partitions, synthetic  # which register themselves
 from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches, NoSamples
 from swiftfl.data.dataset import Dataset
@@ -17,9 +17,13 @@ __all__ = [
     "Dataset",
     "NoSamples",
     "Partition",
+    "cifar10",
     "dataset",
+    "digits",
+    "fashion_mnist",
     "from_tensors",
     "from_torch_dataset",
     "partition",
     "partitions",
+    "synthetic",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.download import Archive, fetch
+from swiftfl.data.registry import DATASETS
 from swiftfl.errors import UserError
 
 FOLDER = "cifar-10-batches-bin"
@@ -27,6 +28,7 @@ OFFICIAL = Archive(
 )
 
 
+@DATASETS.add("cifar10")
 def cifar10(folder: str | Path | None = None, download: bool = True) -> Dataset:
     """From `folder` (or its cifar-10-batches-bin), else downloaded into it from the official address.
 

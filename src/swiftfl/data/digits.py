@@ -10,11 +10,13 @@ import numpy.typing as npt
 import torch
 
 from swiftfl.data.dataset import Dataset
+from swiftfl.data.registry import DATASETS
 from swiftfl.streams import stream
 
 _SPLIT_SEED = 1998  # fixed, so that every run of everybody tests on the same 360 images
 
 
+@DATASETS.add("digits")
 def digits() -> Dataset:
     """8 x 8 images as 64 numbers in [0, 1]; a fifth of each class is held out for testing.
 

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.idx import find_idx, read_idx
+from swiftfl.data.registry import DATASETS
 from swiftfl.errors import UserError
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist puts them
 
 
+@DATASETS.add("fashion_mnist")
 def fashion_mnist(folder: str | Path | None = None) -> Dataset:
     """From `folder` (or its FashionMNIST/raw, torchvision's layout), else where Debian's package puts it."""
     root = DEBIAN if folder is None else Path(folder)

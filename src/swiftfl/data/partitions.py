@@ -11,6 +11,8 @@ import numpy as np
 from swiftfl.data.parse import PARTITIONS
 from swiftfl.data.partition import Indices, Partition, check_request, even_sizes, make
 from swiftfl.errors import UserError
+from swiftfl.files import read_text_file
+from swiftfl.memory import require_memory
 from swiftfl.streams import stream
 
 
@@ -30,7 +32,12 @@ def by_size(labels: Indices, clients: int, seed: int, shares: Sequence[float]) -
     given = np.asarray(shares, dtype=np.float64)
     if not np.isfinite(given).all() or bool((given <= 0).any()):
         raise UserError(f"by_size: shares must be positive numbers, not {list(shares)}")
-    exact = given / given.sum() * (labels.size - clients)
+    with np.errstate(over="ignore"):
+        total = given.sum()
+    if not np.isfinite(total):  # each share is finite, but not their sum
+        given = given / given.max()
+        total = given.sum()
+    exact = given / total * (labels.size - clients)
     sizes = np.floor(exact).astype(np.int64)
     largest_remainders = np.argsort(sizes - exact, kind="stable")[: labels.size - clients - sizes.sum()]
     sizes[largest_remainders] += 1
@@ -110,6 +117,7 @@ def bootstrap(labels: Indices, clients: int, seed: int, samples: int) -> Partiti
     """Each client draws its own `samples` with replacement: more clients than data, at the cost of reuse."""
     if clients < 1 or samples < 1:
         raise UserError(f"bootstrap needs at least 1 client and 1 sample, not {clients} and {samples}")
+    require_memory(f"bootstrap:{samples} for {clients} clients", 8 * samples * clients)
     draws = (stream(seed, "bootstrap", i).integers(0, labels.size, samples) for i in range(clients))
     return make(f"bootstrap:{samples}", draws)
 
@@ -117,8 +125,8 @@ def bootstrap(labels: Indices, clients: int, seed: int, samples: int) -> Partiti
 def from_file(labels: Indices, clients: int, path: str | Path) -> Partition:
     """A JSON list with one list of sample positions per client."""
     try:
-        lists = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        lists = json.loads(read_text_file(Path(path)))
+    except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(lists, list) or len(lists) != clients:
         raise UserError(f"{path}: must be a JSON list of {clients} lists, one per client")

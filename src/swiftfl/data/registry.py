@@ -1,23 +1,20 @@
-"""Datasets by name."""
+"""Datasets by name.
+
+A dataset of one's own is a function that returns a `Dataset`, under `@DATASETS.add("name")`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from swiftfl.data.cifar10 import cifar10
 from swiftfl.data.dataset import Dataset
-from swiftfl.data.digits import digits
-from swiftfl.data.fashion_mnist import fashion_mnist
-from swiftfl.data.synthetic import synthetic
 from swiftfl.errors import UserError
 from swiftfl.registry import Option, Registry, options_of
 from swiftfl.settings import checked_options
 
 DATASETS: Registry[Callable[..., Dataset]] = Registry("dataset")
 """Functions that load a dataset; all parameters but `folder` are options."""
-for _load in (digits, fashion_mnist, cifar10, synthetic):
-    DATASETS.register(_load.__name__, _load)
 
 
 def dataset_options(name: str) -> dict[str, Option]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def _read_edge_list(text: str) -> Topology:
             edges.append(_edge(fields, number, line))
     if not edges:
         raise UserError("no edges")
+    _refuse_counting_from_one(edges)
     return _connectable(1 + max(max(edge) for edge in edges), edges)
 
 
@@ -57,6 +59,16 @@ def _edge(fields: list[str], number: int, line: str) -> tuple[int, int]:
     if i == j:
         raise UserError(f"line {number}: edge ({i}, {i}) is a self-loop: a client is not its own neighbour")
     return i, j
+
+
+def _refuse_counting_from_one(edges: Sequence[Sequence[int]]) -> None:
+    """A connected graph names client 0; a file whose lowest number is 1 counts in another way."""
+    if edges and min(map(min, edges)) == 1:
+        highest = max(map(max, edges))
+        raise UserError(
+            f"clients are counted from 0; this file seems to count from 1: it names clients 1 to {highest}, "
+            "and no client 0 (subtract 1 from every number)"
+        )
 
 
 def _connectable(n: int, edges: list[tuple[int, int]]) -> Topology:
@@ -87,6 +99,7 @@ def _read_json(text: str) -> Topology:
     for edge in edges:
         if not (isinstance(edge, list) and len(edge) == 2 and all(_is_int(k) for k in edge)):
             raise UserError(f"edges: {json.dumps(edge)[:60]} is not a pair of client numbers")
+    _refuse_counting_from_one(edges)
     if clients - 1 > len(edges):
         raise UserError(f"{len(edges)} edges cannot connect {clients} clients")
     return from_edges(edges, clients)

@@ -1,9 +1,21 @@
 """Workloads: a model and its data behind flat vectors."""
 
+from swiftfl.workload import resnet, small_models  # which register their models
 from swiftfl.workload.base import Evaluation, Workload
 from swiftfl.workload.metrics import METRICS
 from swiftfl.workload.models import MODELS, model
 from swiftfl.workload.module import ModuleWorkload
 from swiftfl.workload.quadratic import Free, Quadratic
 
-__all__ = ["METRICS", "MODELS", "Evaluation", "Free", "ModuleWorkload", "Quadratic", "Workload", "model"]
+__all__ = [
+    "METRICS",
+    "MODELS",
+    "Evaluation",
+    "Free",
+    "ModuleWorkload",
+    "Quadratic",
+    "Workload",
+    "model",
+    "resnet",
+    "small_models",
+]

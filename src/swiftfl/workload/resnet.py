@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from swiftfl.errors import UserError
+from swiftfl.workload.models import MODELS
 
 Norm = Callable[[int], nn.Module]
 
@@ -122,51 +123,61 @@ def _thin(depth: int, shape: Sequence[int], classes: int, norm: str) -> nn.Modul
     return _resnet(shape, classes, design)
 
 
+@MODELS.add("resnet18")
 def resnet18(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """11,173,962 parameters for colour images in 10 classes."""
     return _textbook(18, shape, classes, norm)
 
 
+@MODELS.add("resnet34")
 def resnet34(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """21,282,122 parameters for colour images in 10 classes."""
     return _textbook(34, shape, classes, norm)
 
 
+@MODELS.add("resnet50")
 def resnet50(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """23,520,842 parameters for colour images in 10 classes."""
     return _textbook(50, shape, classes, norm)
 
 
+@MODELS.add("resnet101")
 def resnet101(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """42,512,970 parameters for colour images in 10 classes."""
     return _textbook(101, shape, classes, norm)
 
 
+@MODELS.add("resnet152")
 def resnet152(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """58,156,618 parameters for colour images in 10 classes."""
     return _textbook(152, shape, classes, norm)
 
 
+@MODELS.add("thin_resnet18")
 def thin_resnet18(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """175,818 parameters for colour images in 10 classes."""
     return _thin(18, shape, classes, norm)
 
 
+@MODELS.add("thin_resnet34")
 def thin_resnet34(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """514,218 parameters for colour images in 10 classes."""
     return _thin(34, shape, classes, norm)
 
 
+@MODELS.add("thin_resnet50")
 def thin_resnet50(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """545,930 parameters for colour images in 10 classes."""
     return _thin(50, shape, classes, norm)
 
 
+@MODELS.add("thin_resnet101")
 def thin_resnet101(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """1,749,258 parameters for colour images in 10 classes."""
     return _thin(101, shape, classes, norm)
 
 
+@MODELS.add("thin_resnet152")
 def thin_resnet152(shape: Sequence[int], classes: int, norm: str = "batch") -> nn.Module:
     """2,741,386 parameters for colour images in 10 classes."""
     return _thin(152, shape, classes, norm)

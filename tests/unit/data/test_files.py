@@ -194,10 +194,16 @@ def test_the_users_own_tensors_and_datasets():
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("imagenet", {}, "no dataset 'imagenet': choose from digits"),
+        ("imagenet", {}, "no dataset 'imagenet': choose from cifar10, digits"),
         ("digits", {"folder": "/tmp"}, "digits comes from no folder"),
         ("digits", {"size": 3}, "option size: there is no such setting"),
         ("synthetic", {}, "option samples is missing: dataset synthetic needs it"),
+        ("synthetic", {"samples": 10**12}, r"10{12} samples of 20 numbers needs 192 TB of memory"),
+        ("synthetic", {"samples": 10**30}, "samples"),
+        ("synthetic", {"samples": 10, "shape": [10**6, 10**6]}, "needs .* of memory"),
+        ("synthetic", {"samples": 10, "classes": 10**12}, "needs .* of memory"),
+        ("synthetic", {"samples": "many"}, "samples must be a whole number"),
+        ("synthetic", {"samples": 10, "shape": "ab"}, "shape"),
         ("synthetic", {"samples": 0}, "positive sizes"),
     ],
 )

@@ -1,16 +1,24 @@
 import json
+import os
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swiftfl.data import partition
 from swiftfl.data.partitions import bootstrap, by_size, cyclic_classes, dirichlet, from_file, iid, label_skew
 from swiftfl.errors import UserError
 
-label_lists = st.lists(st.integers(0, 6), min_size=1, max_size=120).map(np.array)
-requests = {"labels": label_lists, "clients": st.integers(1, 30), "seed": st.integers(0, 9)}
+
+@st.composite
+def requests(draw):
+    """Labels, clients (no more than samples) and a seed."""
+    labels = np.array(draw(st.lists(st.integers(0, 6), min_size=1, max_size=120)))
+    return labels, draw(st.integers(1, min(30, labels.size))), draw(st.integers(0, 9))
+
+
+shares_of_30 = st.lists(st.floats(0.01, 5), min_size=30, max_size=30)
 balanced = np.repeat(np.arange(10), 50)
 
 
@@ -25,10 +33,10 @@ def check_all_once(parts, labels, clients):
     assert tuple(parts.histogram(labels).sum(axis=1)) == parts.sizes
 
 
-@given(**requests, alpha=st.floats(1e-3, 100), shares=st.lists(st.floats(0.01, 5), min_size=30, max_size=30))
+@given(request=requests(), alpha=st.floats(1e-3, 100), shares=shares_of_30)
 @settings(max_examples=60, deadline=None)
-def test_no_sample_is_lost_or_used_twice(labels, clients, seed, alpha, shares):
-    assume(clients <= labels.size)
+def test_no_sample_is_lost_or_used_twice(request, alpha, shares):
+    labels, clients, seed = request
     for parts in (iid(labels, clients, seed), cyclic_classes(labels, clients, seed)):
         check_all_once(parts, labels, clients)
         assert max(parts.sizes) - min(parts.sizes) <= 1
@@ -36,10 +44,10 @@ def test_no_sample_is_lost_or_used_twice(labels, clients, seed, alpha, shares):
     check_all_once(by_size(labels, clients, seed, shares[:clients]), labels, clients)
 
 
-@given(**requests, degree=st.floats(0, 1))
+@given(request=requests(), degree=st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
-def test_label_skew_gives_the_share_or_says_which_share_it_can(labels, clients, seed, degree):
-    assume(clients <= labels.size)
+def test_label_skew_gives_the_share_or_says_which_share_it_can(request, degree):
+    labels, clients, seed = request
     classes = int(labels.max()) + 1
     try:
         parts = label_skew(labels, clients, seed, degree)
@@ -95,6 +103,19 @@ def test_by_size_follows_the_shares():
     assert by_size(np.zeros(4, int), 3, 0, [1e-9, 1, 1e-9]).sizes == (1, 2, 1)
 
 
+def test_shares_whose_sum_overflows_are_shares_all_the_same():
+    assert by_size(balanced, 2, 0, [1e308, 1e308]).sizes == (250, 250)
+    assert by_size(balanced, 3, 0, [1e308, 1e308, 5e307]).sizes == (200, 200, 100)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "folder"])
+def test_a_file_that_is_none_is_refused(tmp_path, kind):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"not a regular file|Is a directory"):
+        from_file(balanced, 2, tmp_path / kind)
+
+
 def test_bootstrap_may_reuse_and_serves_more_clients_than_samples():
     parts = bootstrap(np.arange(5), 40, 0, samples=8)
     assert parts.sizes == (8,) * 40
@@ -119,6 +140,7 @@ def test_from_file(tmp_path):
         ("[[0, 1, 2], [4]]", r"client 1 has positions outside \[0, 4\)"),
         ("[[0, 1, 2, 3]]", "must be a JSON list of 2 lists"),
         ("{", "cannot be read as JSON"),
+        ("[" * 100_000, "cannot be read as JSON"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path, content, says):
@@ -139,6 +161,7 @@ def test_a_bad_file_is_refused(tmp_path, content, says):
         ("dirichlet:0", "alpha must be positive"),
         ("by_size:1,2", "2 shares for 7 clients"),
         ("by_size:1,1,1,1,1,1,-1", "shares must be positive"),
+        ("bootstrap:99999999999", "bootstrap:99999999999 for 7 clients needs 5.6 TB of memory"),
         ("bootstrap:0", "at least 1 client and 1 sample"),
         ("sorted", "no partition 'sorted'"),
         ("label_skew:1", "clients want 91 samples of label 0, there are 50; a degree of at most 0.549"),

@@ -112,7 +112,19 @@ def test_every_column_is_readable_in_80_columns(
     assert max(map(len, lines)) <= 80
 
 
+def test_the_spectral_gap_of_large_graphs_is_computed_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swiftfl.cli.graph.GAP_UP_TO", 9)
+    assert "left out (--gap computes it)" in run("ring", "--clients", "10")
+    assert "left out" not in run("ring", "--clients", "9")
+    assert "left out" not in run("ring", "--clients", "10", "--gap")
+    assert "left out" in run("ring", "--clients", "9", "--no-gap")
+    assert answer("ring", "--clients", "10")["spectral_gap"] is None
+    assert answer("ring", "--clients", "10", "--gap")["spectral_gap"] > 0
+
+
 BAD = [
+    (["rinng", "--clients", "9"], "there is no topology 'rinng': did you mean ring?"),
+    (["--edges", "/dev/zero"], "/dev/zero: not a regular file"),
     ([], "name a topology"),
     (["ring"], "needs --clients"),
     (["circle", "--clients", "3"], "no topology 'circle'"),

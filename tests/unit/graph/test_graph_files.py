@@ -68,6 +68,13 @@ BAD = [
     ("g.txt", "", "no edges"),
     ("g.txt", "0 1\n2 3\n0 1\n", "not connected: client 2 cannot be reached"),
     ("g.txt", "0 ²\n", "line 1"),
+    (
+        "g.txt",
+        "1 2\n2 3\n3 1\n",
+        "counted from 0; this file seems to count from 1: it names clients 1 to 3",
+    ),
+    ("g.txt", "1 5\n", "this file seems to count from 1"),
+    ("g.json", '{"clients": 3, "edges": [[1, 2], [2, 3]]}', "this file seems to count from 1"),
     ("g.json", "{", "not JSON"),
     ("g.json", "[]", "expected"),
     ("g.json", '{"clients": 1.5, "edges": []}', "clients: 1.5"),
