@@ -1,8 +1,8 @@
 """The communication coefficients of the authors' own code (uniform influence only), beside ours.
 
-Written anew from what `GraphConstruct.py` does. A client whose degree no neighbour exceeds gives 1 / (degree + 1)
-to each neighbour. Any other waits for its larger neighbours' coefficients, and gives each of the rest an equal part of
-what is left, one part kept for itself; among neighbours of equal degree it takes the smallest such part.
+Written anew from what `GraphConstruct.py` does. A client whose degree no neighbour exceeds gives each neighbour
+1 / (degree + 1). Any other waits for its larger neighbours' coefficients, and gives each of the rest an equal
+part of what is left, one part kept for itself; of neighbours of equal degree it takes the smallest such part.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ def test_the_same_on_most_graphs_of_the_paper(t: s.Topology) -> None:
 
 
 def test_different_where_three_degrees_meet() -> None:
-    """ROC-3C: Algorithm 2 takes the largest s_w and the largest s_p of a tie, their code the smallest part."""
+    """ROC-3C: Algorithm 2 takes the largest s_w and s_p of a tie, their code the smallest part."""
     assert furthest(s.ring_of_cliques(10, 3)) == pytest.approx(0.05)
