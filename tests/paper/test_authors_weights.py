@@ -1,6 +1,6 @@
 """The communication coefficients of the authors' own code (uniform influence only), beside ours.
 
-Written anew from what `GraphConstruct.py` does. A client whose degree no neighbour exceeds gives each neighbour
+Written anew from what `GraphConstruct.py` does. A client whose degree no neighbour exceeds gives each one
 1 / (degree + 1). Any other waits for its larger neighbours' coefficients, and gives each of the rest an equal
 part of what is left, one part kept for itself; of neighbours of equal degree it takes the smallest such part.
 """
