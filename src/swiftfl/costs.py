@@ -25,6 +25,8 @@ from swiftfl.streams import stream
 
 _BLOCK = 256
 
+_LARGEST_SPREAD = 20.0
+
 
 @dataclass(frozen=True)
 class Slowdown:
@@ -86,6 +88,11 @@ class Costs:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise UserError(f"cost {name} must be finite and not negative, not {value}")
+        if self.spread > _LARGEST_SPREAD:
+            raise UserError(
+                f"cost spread must be at most {_LARGEST_SPREAD:g}, not {self.spread}: "
+                "it is the standard deviation of a logarithm"
+            )
         Link(self.latency, self.bandwidth)
         if self.message_bytes is not None and self.message_bytes < 1:
             raise UserError(f"message_bytes must be at least 1, not {self.message_bytes}")

@@ -10,11 +10,14 @@ import typer
 
 from swiftfl.cli.screen import LiveProgress, default_folder, show_table
 from swiftfl.errors import UserError
+from swiftfl.files import json_text
 
 if TYPE_CHECKING:
     from swiftfl.experiment.config import Config
     from swiftfl.experiment.run import Result
 
+DIVERGED, NOT_RECORDED = 3, 1
+"""Exit codes of runs whose result is shown: it is not finite, or it is not where it was to be."""
 _CHECKPOINT_SECONDS = 30.0
 _TOPOLOGY_OPTIONS = {"degree": int, "probability": float, "attach": int, "rows": int, "cols": int}
 _TRAINING, _NETWORK, _TIME = "Training", "Network and weights", "Virtual time"
@@ -195,14 +198,18 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="The run folder of a run that was stopped.")],
+    from_start: Annotated[
+        bool,
+        typer.Option("--from-start", help="Where nothing that was saved can be read: begin again at step 1."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
 ) -> None:
     """Go on with a recorded run from its last checkpoint."""
     from swiftfl.experiment.run import resume as resume_run
 
     with LiveProgress() as screen:
-        result = resume_run(folder, screen.of("resumed"), _CHECKPOINT_SECONDS)
-    _show(result, folder, as_json)
+        result = resume_run(folder, screen.of("resumed"), _CHECKPOINT_SECONDS, from_start)
+    _show(result, as_json)
 
 
 def _run(recipe: str, changes: dict[str, Any], out: Path | None, as_json: bool) -> None:
@@ -215,7 +222,7 @@ def _run(recipe: str, changes: dict[str, Any], out: Path | None, as_json: bool) 
     folder = out or default_folder(Path(recipe).stem)
     with LiveProgress() as screen:
         result = run_config(config, folder, screen.of(config.algorithm.name), _CHECKPOINT_SECONDS)
-    _show(result, folder, as_json)
+    _show(result, as_json)
 
 
 def fit_ranks(config: Config, changes: dict[str, Any]) -> dict[str, Any]:
@@ -228,8 +235,20 @@ def fit_ranks(config: Config, changes: dict[str, Any]) -> dict[str, Any]:
     return changes if asked or world().size == 1 else {**changes, "topology.clients": world().size}
 
 
-def _draw(result: Result, folder: Path) -> None:
-    """The run as pictures: loss and accuracy over time, and who holds which labels."""
+def _draw(result: Result) -> bool:
+    """Draw the run, loss and accuracy over time and who holds which labels; whether that could be written."""
+    from swiftfl.experiment.notices import notice
+
+    try:
+        if result.folder is not None:
+            _draw_in(result, result.folder)
+    except (UserError, OSError) as error:
+        notice(f"no pictures: {error}")
+        return False
+    return True
+
+
+def _draw_in(result: Result, folder: Path) -> None:
     from swiftfl.report.curves import draw_curves
     from swiftfl.report.partition import draw_partition
 
@@ -239,14 +258,24 @@ def _draw(result: Result, folder: Path) -> None:
     draw_partition(folder)
 
 
-def _show(result: Result, folder: Path, as_json: bool) -> None:
+def _show(result: Result, as_json: bool) -> None:
+    """The result, whatever became of its files; the exit code tells what did."""
     if not result.summary:
         return  # another rank tells
-    name = result.config.algorithm.name
-    _draw(result, folder)
+    drawn = _draw(result)
     if as_json:
-        print(json.dumps({**result.summary, "algorithm": name, "run": str(folder)}))
-        return
+        where = None if result.folder is None else str(result.folder)
+        print(json_text({**result.summary, "algorithm": result.config.algorithm.name, "run": where}))
+    else:
+        _show_table(result)
+    if result.diverged:
+        raise typer.Exit(DIVERGED)
+    if result.elsewhere or not drawn:
+        raise typer.Exit(NOT_RECORDED)
+
+
+def _show_table(result: Result) -> None:
+    name = result.config.algorithm.name
     graph = result.config.topology
     title = f"{name} on {result.config.data.dataset}, {graph.clients}-client {graph.name}"
     real = result.config.engine.real
@@ -254,7 +283,7 @@ def _show(result: Result, folder: Path, as_json: bool) -> None:
     if real:
         _show_life_and_death(result.summary)
     evaluating = sum(row["evaluation_seconds"] for row in result.curve)
-    print(f"Evaluations took {evaluating:.1f} s. Records and pictures: {folder}")
+    print(f"Evaluations took {evaluating:.1f} s. Records and pictures: {result.folder or 'none'}")
 
 
 def _show_life_and_death(summary: dict[str, Any]) -> None:
