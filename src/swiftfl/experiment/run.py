@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
 from swiftfl.engines.engine import Engine
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build, resolve
@@ -165,7 +167,9 @@ class _Loop:
     def run(self) -> Result:
         runner, engine = self.runner, self.engine
         try:
-            with stop_requests(runner.ask_to_stop) as stop:
+            # What is not finite is looked for, and reported, by ourselves.
+            quiet = np.errstate(over="ignore", invalid="ignore")
+            with stop_requests(runner.ask_to_stop) as stop, quiet:
                 began = engine.now
                 runner.start()
                 if runner.leads and self.recorder.last is None:

@@ -16,6 +16,7 @@ from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.differences import difference
 from swiftfl.experiment.measure import Measurement
+from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.runner import LivePace, Past, Row
 from swiftfl.experiment.signals import StopRequest
 from swiftfl.files import write_json
@@ -48,6 +49,8 @@ class LocalRunner:
         check_configuration(folder, self.config)
         clients = folder.path / CLIENTS
         point = find_resume_point(clients, parts.setup, past.elapsed, from_start)
+        for note in point.notes:
+            notice(note)
         self.engine = Local(parts.setup, clients, live_options(self.config), point)
         return self.engine
 

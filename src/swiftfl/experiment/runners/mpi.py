@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from swiftfl.engines.engine import Engine
@@ -80,10 +79,15 @@ class MpiRunner:
         return self.engine
 
     def resumed(self, parts: Parts, folder: RunFolder, past: Past, from_start: bool) -> Engine:
-        check_configuration(folder, self.config)
         clients = folder.path / CLIENTS
-        find = partial(find_resume_point, clients, parts.setup, past.elapsed, from_start)
-        point = ResumePoint.unpack(self.agree(lambda: asdict(find())))
+
+        def find() -> Row:
+            check_configuration(folder, self.config)
+            return asdict(find_resume_point(clients, parts.setup, past.elapsed, from_start))
+
+        point = ResumePoint.unpack(self.agree(find))  # by one rank: others may write when a late one reads
+        for note in point.notes if self.leads else ():
+            notice(note)
         self._announce(folder.path)
         return self._make(parts, clients, point)
 
