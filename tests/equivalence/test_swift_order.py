@@ -1,4 +1,4 @@
-"""With equal speeds, SWIFT is D-SGD in the other order: it averages first and updates then.
+"""With equal speeds, SWIFT is the printed D-SGD in the other order: it averages first and updates then.
 
 Everybody publishes x^t, takes its gradient, and averages with the x^t of its neighbours, so
 X^{t+1} = X^t W - step_size G(X^t), while D-SGD is X^{t+1} = (X^t - step_size G(X^t)) W. No model is

@@ -179,6 +179,13 @@ def test_lemma_3_needs_more_than_the_diagonal() -> None:
     assert not limit_exists(growing((shy * 150)[::-1], "right"), NU_TWO, 2)
 
 
+def test_lemma_3_is_used_for_coefficients_below_its_bound() -> None:
+    """CCS keeps w_ii >= 1/n, but with uneven influence it gives neighbours far less."""
+    c = s.ccs(s.complete(4), [0.97, 0.01, 0.01, 0.01])
+    assert c.own.min() >= 1 / 4 - 1e-15
+    assert c.of_neighbours.min() < 1 / 4 / 30
+
+
 def test_lemma_3_needs_everybody_to_act_now_and_then() -> None:
     """A path of three of which only one end acts: with clients drawn at random no finite B is certain."""
     W = CASES["path, uneven"].active_matrix(0)
