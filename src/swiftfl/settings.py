@@ -24,10 +24,10 @@ BelowOne = Annotated[float, Ge(0), Lt(1)]
 """From 0 to below 1."""
 
 _MUST_BE = {
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "above {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "below {lt}",
+    "greater_than_equal": "at least {ge:g}",
+    "greater_than": "above {gt:g}",
+    "less_than_equal": "at most {le:g}",
+    "less_than": "below {lt:g}",
     "finite_number": "a finite number",
     "literal_error": "one of {expected}",
     "int_from_float": "a whole number",

@@ -117,7 +117,7 @@ def test_a_stopped_run_is_resumed_to_its_end(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--barrier", "global"], "needs the virtual engine"),
+        (["--barrier", "global"], "--barrier is for engine virtual or sampled, not local"),
         (["--device", "meta"], "cpu"),
     ],
 )

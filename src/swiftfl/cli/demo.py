@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from swiftfl.cli.flags import as_typed
 from swiftfl.cli.screen import COLUMNS, LiveProgress, default_folder, show_table
+from swiftfl.settings import SettingError
 
 if TYPE_CHECKING:  # torch takes a second to import: `swiftfl graph` and `--help` do without
     from swiftfl.experiment.config import Config
@@ -32,7 +34,11 @@ def demo(
     from swiftfl.experiment.run import RunStopped, run
     from swiftfl.record import RunFolder
 
-    configs = {name: _config(name, slowdown, epochs, seed) for name in NAMES}
+    try:
+        configs = {name: _config(name, slowdown, epochs, seed) for name in NAMES}
+    except SettingError as error:
+        typed = {"engine.costs.slowdowns.0": "--slowdown", "engine.epochs": "--epochs", "seed": "--seed"}
+        raise as_typed(error, typed) from None
     build(configs["swift"])  # whatever is wrong is said before anything is written
     folder = RunFolder.create(out or default_folder("demo"))
     with LiveProgress() as screen:

@@ -1,4 +1,4 @@
-"""`swiftfl`: the commands, and how mistakes are told: one line on standard error, exit code 2."""
+"""`swiftfl`: the commands. Errors are reported on one line of standard error, with exit code 2."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from swiftfl._version import __version__
 from swiftfl.cli.demo import demo
 from swiftfl.cli.graph import graph
+from swiftfl.cli.names import CommandWithNames, list_names
 from swiftfl.cli.replay import replay
 from swiftfl.cli.reproduce import reproduce
 from swiftfl.cli.run import resume, run
@@ -48,11 +49,12 @@ def options(
 
 
 app.command()(demo)
-app.command()(run)
+app.command(cls=CommandWithNames)(run)
 app.command()(resume)
 app.command()(replay)
 app.command()(reproduce)
 app.command()(graph)
+app.command("list")(list_names)
 app.command("check-transport")(check_transport)
 
 

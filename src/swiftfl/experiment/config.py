@@ -357,7 +357,9 @@ def _reported(error: ValidationError) -> UserError:
         return cause
     # pydantic names the type too in such cases, as `literal['a','b']`.
     named = [str(part) for part in told["loc"] if not str(part).endswith("]")]
-    key = ".".join(named) or "configuration"
+    if not named:
+        return UserError(told["msg"].removeprefix("Value error, "))
+    key = ".".join(named)
     if told["type"] == "extra_forbidden":
         return no_such_setting(key, *_known(named[:-1]))
     return SettingError(key, requirement(told))
