@@ -54,7 +54,7 @@ def main() -> None:
         engine.advance(sys.maxsize)
         found = measure(engine, clients=0)
         label = f"{algorithm.name} {getattr(algorithm, 'far', '')}"
-        seconds = sum(engine.times.communication)
+        seconds = sum(engine.seconds()["communication"])
         print(f"{label:12}{found.accuracy or 0:9.1%}{found.consensus_distance:10.3f}{seconds:19.3f}")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,12 +12,15 @@ from swiftfl.algorithm import Algorithm
 from swiftfl.costs import Slowdown
 from swiftfl.data.batches import NoSamples
 from swiftfl.engines import Setup
+from swiftfl.engines.simulation import checkpoint
+from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.graph import Coefficients, Topology, communication_coefficients
 from swiftfl.schedule import constant
 from swiftfl.verbs import Verb
 from swiftfl.workload.quadratic import Quadratic
 
 STEP_SIZE = 0.05
+AnySimulation = TypeVar("AnySimulation", bound=Simulation)
 
 
 def slow(factors: dict[int, float]) -> tuple[Slowdown, ...]:
@@ -62,3 +66,30 @@ def run_to_end(engine: Any) -> Any:
     engine.start()
     engine.advance(10**9)
     return engine
+
+
+def clocks(engine: Simulation) -> list[float]:
+    """Each client's own time."""
+    return [record.clock.now for record in engine.world.records]
+
+
+def asleep(engine: Simulation) -> list[float]:
+    return [record.clock.asleep for record in engine.world.records]
+
+
+def steps(engine: Simulation) -> list[int]:
+    """Each client's steps."""
+    return [record.steps for record in engine.world.records]
+
+
+def finished(engine: Simulation) -> list[bool]:
+    return [record.finished for record in engine.world.records]
+
+
+def resumed(engine: Simulation, fresh: AnySimulation) -> AnySimulation:
+    """A new engine in the state of another, by way of JSON."""
+    saved = checkpoint.save(engine)
+    tree = json.loads(json.dumps(saved.tree, allow_nan=False))
+    arrays = {name: x.copy() for name, x in saved.arrays.items()}
+    checkpoint.restore(fresh, checkpoint.Checkpoint(tree, arrays))
+    return fresh

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ import swiftfl
 from swiftfl.algorithms import Swift, dsgd
 from swiftfl.engines import Virtual
 from swiftfl.engines.simulation import batched_mix as mixing
-from swiftfl.engines.simulation import checkpoint
 from swiftfl.vector import Weights, mix
 from swiftfl.verbs import Mix
-from worlds import quadratic_setup
+from worlds import clocks, quadratic_setup, resumed
 
 
 @settings(max_examples=50, deadline=None)
@@ -47,21 +45,21 @@ def test_a_run_is_the_same_with_and_without(algorithm: Any, monkeypatch: pytest.
         engine.start()
         for _ in range(pauses):
             engine.advance(97)
-            saved = checkpoint.save(engine)
-            tree = json.loads(json.dumps(saved.tree))
-            engine = make()
-            checkpoint.restore(engine, checkpoint.Checkpoint(tree, saved.arrays))
+            engine = resumed(engine, make())
         engine.advance(10**9)
         return engine
 
     plain = run(together=False)
     served: list[int] = []
-    original = Virtual.mix_together
-    monkeypatch.setattr(
-        Virtual, "mix_together", lambda self: (served.append(len(self.mixing)), original(self))[1]
-    )
+    original = mixing.BatchedMixes.serve
+
+    def counted(mixes: mixing.BatchedMixes) -> None:
+        served.append(len(mixes.waiting))
+        original(mixes)
+
+    monkeypatch.setattr(mixing.BatchedMixes, "serve", counted)
     for engine in (run(together=True), run(together=True, pauses=5)):
         assert engine.iteration == 1120
         assert all((x == y).all() for x, y in zip(plain.models, engine.models, strict=True))
-        assert engine.times.clock == plain.times.clock
+        assert clocks(engine) == clocks(plain)
     assert max(served) == 70

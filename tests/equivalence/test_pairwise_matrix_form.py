@@ -61,7 +61,7 @@ def test_sampled_adpsgd() -> None:
         read[:, i], read_at[i] = X[:, i], k + 1
     engine = run_to_end(Sampled(setup))
     np.testing.assert_allclose(np.stack(engine.models, axis=1), X, rtol=0, atol=1e-12)
-    assert engine.largest_delay == max(delays)
+    assert engine.figures()["largest_delay"] == max(delays)
 
 
 def test_virtual_adpsgd_keeps_the_mean_while_nothing_pulls() -> None:
@@ -76,7 +76,7 @@ def test_virtual_adpsgd_keeps_the_mean_while_nothing_pulls() -> None:
         engine.advance(1)
         total += np.sum(engine.models, axis=0) - before
     np.testing.assert_allclose(np.sum(engine.models, axis=0), N * workload.initial(0) + total, atol=1e-9)
-    assert engine.largest_delay >= N - 1
+    assert engine.figures()["largest_delay"] >= N - 1
 
 
 @pytest.mark.parametrize("engine", [Virtual, Sampled])

@@ -13,9 +13,9 @@ import swiftfl
 from swiftfl.algorithms import Swift, dsgd, pasgd
 from swiftfl.costs import Costs, Link, Slowdown
 from swiftfl.engines import Virtual
-from swiftfl.engines.simulation.mailboxes import Letter, Mailboxes
+from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
 from swiftfl.errors import UserError
-from worlds import quadratic_setup, run_to_end
+from worlds import finished, quadratic_setup, run_to_end
 
 
 def test_log_normal_times_have_the_given_mean_and_spread() -> None:
@@ -63,9 +63,9 @@ def test_a_slow_period_shows_in_the_run() -> None:
     """10 steps of 10 ms, then 0.1 s at a fourth of the speed (3 steps begin in it), then 7 more."""
     costs = Costs(compute=0.01, send=0.0, mix=0.0, slowdowns=(Slowdown(0, 4.0, 0.1, 0.2),))
     setup, _, _ = quadratic_setup(Swift(), epochs=4, costs=costs)
-    times = run_to_end(Virtual(setup)).times
-    assert times.compute[0] == pytest.approx(0.10 + 3 * 0.04 + 7 * 0.01)
-    assert times.compute[1] == pytest.approx(0.20)
+    compute = run_to_end(Virtual(setup)).seconds()["compute"]
+    assert compute[0] == pytest.approx(0.10 + 3 * 0.04 + 7 * 0.01)
+    assert compute[1] == pytest.approx(0.20)
 
 
 def test_each_link_has_its_own_journey() -> None:
@@ -82,9 +82,9 @@ def test_a_slow_link_holds_up_only_those_who_wait_on_it() -> None:
     path = swiftfl.path(3)
     for algorithm, expected in ((dsgd(), 20 * 0.05), (Swift(), 0.0)):
         setup, _, _ = quadratic_setup(algorithm, path, epochs=4, costs=costs)
-        times = run_to_end(Virtual(setup)).times
-        assert times.communication[2] == pytest.approx(expected, abs=1e-7)
-        assert sum(times.waiting[1:]) == pytest.approx(0.0, abs=1e-7)
+        seconds = run_to_end(Virtual(setup)).seconds()
+        assert seconds["communication"][2] == pytest.approx(expected, abs=1e-7)
+        assert sum(seconds["waiting"][1:]) == pytest.approx(0.0, abs=1e-7)
 
 
 def test_jitter_is_exponential_with_the_given_mean() -> None:
@@ -111,30 +111,34 @@ def test_the_given_share_of_messages_is_lost(loss: float) -> None:
 def test_the_newest_version_wins_and_never_goes_back(
     seed: int, jitter: float, loss: float, readers: tuple[int, ...]
 ) -> None:
-    """Against all letters ever sent: dropping old ones changes no answer."""
+    """Against all versions ever sent: dropping old ones changes no answer."""
     costs = Costs(jitter=jitter, loss=loss, latency=0.005, seed=seed)
-    boxes = Mailboxes(4, np.zeros(1), costs)
-    everything = [Letter(-np.inf, 0, np.zeros(1))]
+    boxes = Mailboxes(4, np.zeros(1), costs, Links())
+    everything = [Version(-np.inf, 0, np.zeros(1))]
     seen = dict.fromkeys(readers, 0.0)
     for version in range(1, 120):
         now = 0.01 * version
-        letter = Letter(now, version, np.array([float(version)]))
-        boxes.publish(0, letter, now, readers)
-        everything.append(letter)
+        published = Version(now, version, np.array([float(version)]))
+        boxes.publish(0, published, now, readers)
+        everything.append(published)
         for k in readers:
             got = float(boxes.fetch(k, [0], now)[0][0])
             arrived = [
-                a.version
+                a.number
                 for a in everything
-                if a.version == 0
+                if a.number == 0
                 or (
-                    not costs.lost(0, k, a.version)
-                    and a.sent <= now - (costs.transit(0, k, 8) + costs.delay(0, k, a.version))
+                    not costs.lost(0, k, a.number)
+                    and a.sent <= now - (costs.transit(0, k, 8) + costs.delay(0, k, a.number))
                 )
             ]
             assert got == max(arrived)
             assert got >= seen[k]
             seen[k] = got
+
+
+def held(boxes: Mailboxes) -> int:
+    return len(list(boxes.models()))
 
 
 def test_memory_is_bounded_with_jitter_and_loss_and_with_nobody_to_send_to() -> None:
@@ -145,19 +149,19 @@ def test_memory_is_bounded_with_jitter_and_loss_and_with_nobody_to_send_to() -> 
     most = 0
     while not engine.over:
         engine.advance(10)
-        most = max(most, engine.mailboxes.held())
+        most = max(most, held(engine.world.mailboxes))
     assert most <= 12 * engine.n
-    boxes = Mailboxes(2, np.zeros(1), costs)
+    boxes = Mailboxes(2, np.zeros(1), costs, Links())
     for version in range(1, 1000):
-        boxes.publish(0, Letter(float(version), version, np.zeros(1)), float(version), ())
-    assert boxes.held() <= 6
+        boxes.publish(0, Version(float(version), version, np.zeros(1)), float(version), ())
+    assert held(boxes) <= 6
 
 
 @pytest.mark.parametrize("algorithm", [dsgd(), pasgd(2)])
 @pytest.mark.parametrize("barrier", ["neighbours", "global"])
 def test_loss_and_jitter_do_not_stop_those_who_wait(algorithm: Any, barrier: str) -> None:
     setup, _, _ = quadratic_setup(algorithm, epochs=4, costs=Costs(loss=0.9, jitter=0.01), barrier=barrier)
-    assert all(run_to_end(Virtual(setup)).finished)
+    assert all(finished(run_to_end(Virtual(setup))))
 
 
 def test_a_lossy_swift_still_finds_the_optimum() -> None:

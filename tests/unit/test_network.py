@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 import swiftfl
 from conformance.test_algorithms import MAKERS
 from swiftfl.algorithms import AdPsgd, Swift, dsgd
+from swiftfl.client import State
 from swiftfl.costs import Costs
 from swiftfl.engines import Virtual
 from swiftfl.engines.membership import CHANGES, Change, Dynamics, Membership, Rates
-from swiftfl.engines.simulation import checkpoint
+from swiftfl.engines.simulation.churn import Churn
+from swiftfl.engines.simulation.world import World
 from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import resume, run
@@ -28,7 +30,7 @@ from swiftfl.graph import Topology, communication_coefficients
 from swiftfl.rules import SGD
 from swiftfl.vector import Weights
 from swiftfl.workload.quadratic import Free
-from worlds import quadratic_setup, run_to_end, slow
+from worlds import asleep, clocks, finished, quadratic_setup, resumed, run_to_end, slow, steps
 
 PLAIN = Costs(compute=0.01, send=0.0, mix=0.0, latency=0.001, bandwidth=1e12)
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -54,24 +56,45 @@ def setup_of(
     )[0]
 
 
-class Checked(Virtual):
+class CheckedChurn(Churn):
     """Checks every renewal by itself: conditions (a)-(d) on the weights that clients will use."""
 
     checks = 0
 
-    def _renew(self, change: Change) -> bool:
-        done = super()._renew(change)
-        network = self.network
-        assert network is not None
-        weights = {i: newest_weights(self, i) for i in network.known}
-        assert_conditions(weights, network.influence, network.up)
+    def renew(self, change: Change) -> bool:
+        done = super().renew(change)
+        membership = self.membership
+        weights = {i: newest_weights(self.world, i) for i in membership.known}
+        assert_conditions(weights, membership.influence, membership.up)
         self.checks += 1
         return done
 
 
-def newest_weights(world: Virtual, i: int) -> Weights:
+class Checked(Virtual):
+    def __init__(self, setup: Any) -> None:
+        super().__init__(setup)
+        if self.churn is not None:
+            self.churn = CheckedChurn(self.world, self.churn.membership)
+
+
+def newest_weights(world: World, i: int) -> Weights:
     """Those that wait for client i, or those that it has."""
-    return world.renewed[i][-1].w if i in world.renewed else world.clients[i].w
+    record = world.records[i]
+    return record.next_terms[-1].w if record.next_terms else record.client.w
+
+
+def membership_of(engine: Virtual) -> Membership:
+    assert engine.churn is not None
+    return engine.churn.membership
+
+
+def checks(engine: Virtual) -> int:
+    assert isinstance(engine.churn, CheckedChurn)
+    return engine.churn.checks
+
+
+def weights_of(engine: Virtual, i: int) -> Weights:
+    return engine.world.records[i].client.w
 
 
 def assert_conditions(weights: dict[int, Weights], p: np.ndarray, up: set[tuple[int, int]]) -> None:
@@ -99,22 +122,24 @@ def component_of(weights: dict[int, Weights], up: set[tuple[int, int]]) -> dict[
 
 def until(engine: Virtual, time: float) -> Virtual:
     """Carry out everything up to a time (and start, if need be)."""
-    if not engine.generators:
+    if engine.world.records[-1].generator is engine.world.records[0].generator is None:
         engine.start()
-    while engine.heap and engine.heap[0][0] <= time:
-        engine._next_change()
+    assert engine.churn is not None
+    heap = engine.world.events.heap
+    while heap and heap[0][0] <= time:
+        engine.churn.next_event()
     return engine
 
 
 def events(engine: Virtual, kind: str) -> list[dict[str, Any]]:
-    return [row for row in engine.log if row["event"] == kind]
+    return [row for row in engine.world.log.rows if row["event"] == kind]
 
 
 # --- one change at a time, by hand -------------------------------------------------------------
 
 
 def mixed_by_hand(engine: Virtual, i: int, before: np.ndarray, inbox: dict[int, np.ndarray]) -> np.ndarray:
-    w = engine.clients[i].w
+    w = weights_of(engine, i)
     own = w.own + sum(value for k, value in w.of.items() if k not in inbox)
     return own * before + sum(w.of[k] * x for k, x in inbox.items())
 
@@ -128,29 +153,28 @@ def test_a_crash_step_by_step() -> None:
     engine = Checked(setup)
     engine.start()
     for i in range(4):  # distinct models, to see who is averaged
-        engine.models[i] = np.full(3, 10.0**i)
+        engine.world.records[i].model = np.full(3, 10.0**i)
     until(engine, 0.0301)
     ring = {1: {0: 1 / 3, 2: 1 / 3}, 3: {0: 1 / 3, 2: 1 / 3}}
     for i, of in ring.items():
-        assert dict(engine.clients[i].w.of) == pytest.approx(of)
+        assert dict(weights_of(engine, i).of) == pytest.approx(of)
     until(engine, 0.061)
-    assert not engine.present[2]
-    assert engine.network is not None
-    assert 2 in engine.network.known
-    inbox = engine.mailboxes.fetch(1, (0, 2), 0.07)
+    assert not engine.world.records[2].present
+    assert 2 in membership_of(engine).known
+    inbox = engine.world.mailboxes.fetch(1, (0, 2), 0.07)
     assert (inbox[2] == engine.models[2]).all()  # nobody knows: its last model counts
     until(engine, 0.0751)  # noticed at 0.075
-    assert 2 not in engine.network.known
-    inbox = engine.mailboxes.fetch(1, (0, 2), 0.08)
+    assert 2 not in membership_of(engine).known
+    inbox = engine.world.mailboxes.fetch(1, (0, 2), 0.08)
     assert set(inbox) == {0}
-    assert dict(engine.clients[1].w.of) == pytest.approx({0: 1 / 3, 2: 1 / 3})  # not renewed yet
+    assert dict(weights_of(engine, 1).of) == pytest.approx({0: 1 / 3, 2: 1 / 3})  # not renewed yet
     until(engine, 0.1199)  # renewed at 0.105, taken at the next step
     path = communication_coefficients(swiftfl.path(3))  # 1 - 0 - 3
-    assert engine.clients[0].w.of == pytest.approx({1: path.column(1)[0], 3: path.column(1)[2]})
-    assert engine.clients[1].w.of == pytest.approx({0: path.column(0)[1]})
-    assert engine.clients[3].w.of == pytest.approx({0: path.column(2)[1]})
-    assert engine.checks == 1
-    assert [(row["event"], row["time"]) for row in engine.log] == [
+    assert weights_of(engine, 0).of == pytest.approx({1: path.column(1)[0], 3: path.column(1)[2]})
+    assert weights_of(engine, 1).of == pytest.approx({0: path.column(0)[1]})
+    assert weights_of(engine, 3).of == pytest.approx({0: path.column(2)[1]})
+    assert checks(engine) == 1
+    assert [(row["event"], row["time"]) for row in engine.world.log.rows] == [
         ("crash", 0.035),
         ("notice", pytest.approx(0.075)),
         ("renew", pytest.approx(0.105)),
@@ -165,15 +189,12 @@ def test_the_weight_of_a_lost_neighbour_goes_to_self() -> None:
     object.__setattr__(setup, "workload", Free(3, np.float64))
     engine = Virtual(setup)
     engine.start()
-    for i in range(4):
-        engine.models[i] = engine.states[i].x = np.full(3, 10.0**i)
-        engine.generators[i].close()
-        engine.pending.clear()
-    engine.generators = [engine.new_step(i) for i in range(4)]
-    engine.heap = [entry for entry in engine.heap if entry[2] < 0]
-    for i in range(4):
-        engine.replies[i].clear()
-        engine.resume(i, None)
+    for i, record in enumerate(engine.world.records):
+        record.model = np.full(3, 10.0**i)
+        record.start = State(record.model)
+        engine.world.gradients.forget(i)
+    for record in engine.world.records:
+        engine.world.start_client(record)
     until(engine, 0.0101)  # the first step is over: everybody has averaged with both
     first = [x.copy() for x in engine.models]
     np.testing.assert_allclose(
@@ -188,11 +209,10 @@ def test_leaving_is_known_at_once() -> None:
     setup = setup_of(Swift(), swiftfl.ring(4), [Change(0.035, "leave", 2)], renewal=0.02, iterations=200)
     engine = Checked(setup)
     until(engine, 0.035)
-    assert engine.network is not None
-    assert 2 not in engine.network.known
-    assert set(engine.mailboxes.fetch(1, (0, 2), 0.036)) == {0}
+    assert 2 not in membership_of(engine).known
+    assert set(engine.world.mailboxes.fetch(1, (0, 2), 0.036)) == {0}
     until(engine, 0.08)
-    assert dict(engine.clients[1].w.of).keys() == {0}
+    assert dict(weights_of(engine, 1).of).keys() == {0}
     assert not events(engine, "notice")
 
 
@@ -201,15 +221,15 @@ def test_a_join_starts_from_the_newest_model_of_a_neighbour() -> None:
     engine = Checked(setup)
     until(engine, 0.054)
     assert engine.members() == [0, 1, 3]
-    assert engine.times.steps == [5, 5, 0, 5]
-    assert dict(engine.clients[1].w.of).keys() == {0}  # the absent one has no weight
+    assert steps(engine) == [5, 5, 0, 5]
+    assert dict(weights_of(engine, 1).of).keys() == {0}  # the absent one has no weight
     source = engine.models[1].copy()
     until(engine, 0.055)
     assert events(engine, "join")[0]["model_of"] == 1
     assert (engine.models[2] == source).all()
-    assert engine.clients[2].w == Weights(1.0, {})  # alone until the renewal
+    assert weights_of(engine, 2) == Weights(1.0, {})  # alone until the renewal
     until(engine, 0.1)
-    assert dict(engine.clients[2].w.of).keys() == dict(engine.clients[0].w.of).keys() == {1, 3}
+    assert dict(weights_of(engine, 2).of).keys() == dict(weights_of(engine, 0).of).keys() == {1, 3}
 
 
 @pytest.mark.parametrize("algorithm", [dsgd(), AdPsgd()])
@@ -236,9 +256,9 @@ def test_a_new_edge_has_weight_with_self_until_its_first_model_arrives() -> None
     )
     engine = Checked(setup)
     until(engine, 0.111)
-    assert 3 in engine.clients[0].w.of
-    assert 3 not in engine.mailboxes.fetch(0, (1, 3, 5), 0.139)  # sent at 0.11, 0.03 on the way
-    assert 3 in engine.mailboxes.fetch(0, (1, 3, 5), 0.1401)
+    assert 3 in weights_of(engine, 0).of
+    assert 3 not in engine.world.mailboxes.fetch(0, (1, 3, 5), 0.139)  # sent at 0.11, 0.03 on the way
+    assert 3 in engine.world.mailboxes.fetch(0, (1, 3, 5), 0.1401)
 
 
 def test_an_edge_that_vanishes_carries_nothing_at_once() -> None:
@@ -263,38 +283,40 @@ def test_the_graph_splits_into_components() -> None:
     engine = Checked(setup_of(Swift(), swiftfl.ring(6), changes, renewal=0.01, iterations=10**6))
     until(engine, 0.2)
     assert events(engine, "renew")[-1]["components"] == 2
-    assert engine.network is not None
-    assert sorted(engine.network.components()) == [[0, 4, 5], [1, 2, 3]]
-    assert engine.checks == 2
+    assert sorted(membership_of(engine).components()) == [[0, 4, 5], [1, 2, 3]]
+    assert checks(engine) == 2
 
 
 def test_sleep_delays_and_is_accounted_apart() -> None:
     setup = setup_of(Swift(), swiftfl.ring(4), [Change(0.034, "sleep", 1, seconds=0.5)], epochs=4)
     engine = until(Virtual(setup), 0.4)
-    assert max(engine.times.clock) < 0.41  # nobody's clock runs ahead of what has happened
+    assert max(clocks(engine)) < 0.41  # nobody's clock runs ahead of what has happened
     engine.advance(10**9)
-    assert engine.times.asleep == [0.0, 0.5, 0.0, 0.0]
-    assert engine.times.clock[1] == pytest.approx(0.7)
-    assert engine.times.compute == pytest.approx([0.2] * 4)
+    assert asleep(engine) == [0.0, 0.5, 0.0, 0.0]
+    assert clocks(engine)[1] == pytest.approx(0.7)
+    assert engine.seconds()["compute"] == pytest.approx([0.2] * 4)
 
 
 def test_who_waits_for_a_sleeper_waits() -> None:
     """D-SGD, two clients: one sleeps 0.5 s in its gradient, the other waits for it that long."""
     costs = replace(PLAIN, latency=0.0)
     setup = setup_of(dsgd(), swiftfl.path(2), [Change(0.005, "sleep", 1, seconds=0.5)], epochs=4, costs=costs)
-    times = run_to_end(Virtual(setup)).times
-    assert times.asleep == [0.0, 0.5]
-    assert times.waiting == pytest.approx([0.5, 0.0], abs=1e-6)
+    engine = run_to_end(Virtual(setup))
+    assert asleep(engine) == [0.0, 0.5]
+    assert engine.seconds()["waiting"] == pytest.approx([0.5, 0.0], abs=1e-6)
 
 
 def test_a_client_that_waits_can_fall_asleep() -> None:
     """Client 1 sleeps while it waits for the slow client 0: it oversleeps, and then 0 waits for it."""
     costs = Costs(compute=0.01, send=0.0, mix=0.0, latency=0.0, bandwidth=1e12, slowdowns=slow({0: 10.0}))
     setup = setup_of(dsgd(), swiftfl.path(2), [Change(0.05, "sleep", 1, seconds=0.3)], epochs=4, costs=costs)
-    times = run_to_end(Virtual(setup)).times
-    assert times.asleep == [0.0, 0.3]
-    assert times.waiting[0] == pytest.approx(0.3 + 0.01 - 0.1)
-    np.testing.assert_allclose(np.add(np.add(times.compute, times.waiting), times.asleep), times.clock)
+    engine = run_to_end(Virtual(setup))
+    times = engine.seconds()
+    assert asleep(engine) == [0.0, 0.3]
+    assert times["waiting"][0] == pytest.approx(0.3 + 0.01 - 0.1)
+    np.testing.assert_allclose(
+        np.add(np.add(times["compute"], times["waiting"]), asleep(engine)), clocks(engine)
+    )
 
 
 def test_a_synchronous_crash_is_waited_for_until_it_is_noticed() -> None:
@@ -309,10 +331,10 @@ def test_a_synchronous_crash_is_waited_for_until_it_is_noticed() -> None:
         costs=replace(PLAIN, latency=0.0),
     )
     engine = run_to_end(Checked(setup))
-    assert engine.finished == [True, True, False, True]
+    assert finished(engine) == [True, True, False, True]
     # The gradients of round 4 are there at 0.04. Client 0 meets its neighbours then, and waits in round 5.
     for i in (0, 1, 3):
-        assert engine.times.waiting[i] == pytest.approx(0.235 - 0.04, abs=1e-6)
+        assert engine.seconds()["waiting"][i] == pytest.approx(0.235 - 0.04, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["allreduce", "fedavg"])
@@ -327,8 +349,8 @@ def test_a_reduction_waits_until_the_loss_is_noticed(name: str) -> None:
         epochs=4,
     )
     engine = run_to_end(Checked(setup))
-    assert engine.finished == [True, True, False, True]
-    assert min(engine.times.waiting[i] for i in (0, 1, 3)) > 0.4
+    assert finished(engine) == [True, True, False, True]
+    assert min(engine.seconds()["waiting"][i] for i in (0, 1, 3)) > 0.4
 
 
 # --- awkward orders ----------------------------------------------------------------------------
@@ -382,12 +404,11 @@ def assert_ended_well(engine: Virtual) -> None:
     """Everybody who is there has finished, and every second is accounted for."""
     assert engine.over
     for i in engine.members():
-        assert engine.finished[i], f"client {i} never finished"
+        assert engine.world.records[i].finished, f"client {i} never finished"
         assert np.isfinite(engine.models[i]).all()
-    times = engine.times
-    parts = np.array([times.compute, times.communication, times.waiting, times.asleep])
+    parts = np.array([*engine.seconds().values(), asleep(engine)])
     assert (parts > -1e-9).all()
-    np.testing.assert_allclose(parts.sum(axis=0), times.clock, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(parts.sum(axis=0), clocks(engine), rtol=1e-9, atol=1e-12)
 
 
 @every_algorithm
@@ -430,8 +451,8 @@ def test_an_isolated_client_does_not_put_off_what_concerns_others() -> None:
     costs = Costs(compute=0.01, latency=0.05)
     engine = Checked(setup_of(dsgd(), graph, changes, method="metropolis", iterations=10**6, costs=costs))
     until(engine, 2.2)
-    assert engine.states[0].c > engine.states[1].c + 50
-    assert 3 not in engine.clients[2].w.of
+    assert engine.world.records[0].start.c > engine.world.records[1].start.c + 50
+    assert 3 not in weights_of(engine, 2).of
 
 
 # --- at random ---------------------------------------------------------------------------------
@@ -492,27 +513,22 @@ def test_whatever_happens(name: str, data: Any) -> None:
     whole = run_to_end(Checked(setup))
     if "epochs" in ends:
         assert_ended_well(whole)
-    elif whole.active:
+    elif whole.world.active:
         assert whole.iteration == 150
     paused = Virtual(setup)
     paused.start()
     paused.advance(draw(st.integers(0, max(1, whole.iteration))))
-    saved = checkpoint.save(paused)
-    resumed = Virtual(setup)
-    arrays = {key: x.copy() for key, x in saved.arrays.items()}
-    checkpoint.restore(resumed, checkpoint.Checkpoint(json.loads(json.dumps(saved.tree)), arrays))
-    resumed.advance(10**9)
-    assert_same(whole, resumed)
+    going_on = resumed(paused, Virtual(setup))
+    going_on.advance(10**9)
+    assert_same(whole, going_on)
 
 
 def assert_same(a: Virtual, b: Virtual) -> None:
     assert a.iteration == b.iteration
-    assert a.times.__dict__ == b.times.__dict__
-    assert a.log == b.log
-    assert a.network is not None
-    assert b.network is not None
-    assert a.network.state() == b.network.state()
-    assert [client.w for client in a.clients] == [client.w for client in b.clients]
+    assert (clocks(a), a.seconds(), asleep(a)) == (clocks(b), b.seconds(), asleep(b))
+    assert a.take_log() == b.take_log()
+    assert membership_of(a).state() == membership_of(b).state()
+    assert [weights_of(a, i) for i in range(a.n)] == [weights_of(b, i) for i in range(b.n)]
     assert all((x == y).all() for x, y in zip(a.models, b.models, strict=True))
 
 
@@ -567,12 +583,11 @@ def test_measured_influence_approaches_the_true_rates() -> None:
             )
         )
         run_to_end(engine)
-        assert engine.network is not None
         if measured:
-            np.testing.assert_allclose(engine.network.influence, true, rtol=0.06)
+            np.testing.assert_allclose(membership_of(engine).influence, true, rtol=0.06)
         expected = np.eye(6)
         for i in range(6):
-            w = newest_weights(engine, i)
+            w = newest_weights(engine.world, i)
             expected[i, i] += true[i] * (w.own - 1)
             for k, value in w.of.items():
                 expected[k, i] += true[i] * value
@@ -632,9 +647,9 @@ def test_steps_are_scaled_among_those_who_are_there() -> None:
         )
     )
     until(engine, 3.9)
-    assert [engine.terms[i].scale for i in range(3)] == pytest.approx([1.0] * 3, rel=0.2)
+    assert [engine.world.records[i].terms.scale for i in range(3)] == pytest.approx([1.0] * 3, rel=0.2)
     until(engine, 4.2)
-    assert engine.terms[5].scale == pytest.approx(1.0, rel=0.3)
+    assert engine.world.records[5].terms.scale == pytest.approx(1.0, rel=0.3)
 
 
 # --- the show ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from swiftfl.algorithms import Swift, dsgd
 from swiftfl.costs import Costs, Link
 from swiftfl.engines import Virtual
 from swiftfl.sample import Batch
-from worlds import STEP_SIZE, quadratic_setup, run_to_end, slow
+from worlds import STEP_SIZE, clocks, quadratic_setup, run_to_end, slow, steps
 
 NOTHING = np.empty(0, dtype=np.int64)
 COSTS = Costs(compute=0.010, send=0.001, mix=0.0005, latency=0.002, bandwidth=1e6)
@@ -26,18 +26,20 @@ TRANSIT = 0.002 + DIMENSION * 8 / 1e6
 
 def test_swift_never_waits_and_pays_only_its_own_time() -> None:
     setup, _, _ = quadratic_setup(Swift(), epochs=4, costs=COSTS, dimension=DIMENSION)
-    times = run_to_end(Virtual(setup)).times
+    engine = run_to_end(Virtual(setup))
+    times = engine.seconds()
     steps = 20
-    assert times.waiting == [0.0] * 6
-    np.testing.assert_allclose(times.compute, steps * 0.010)
-    np.testing.assert_allclose(times.communication, steps * 2 * (0.001 + 0.0005))
+    assert times["waiting"] == [0.0] * 6
+    np.testing.assert_allclose(times["compute"], steps * 0.010)
+    np.testing.assert_allclose(times["communication"], steps * 2 * (0.001 + 0.0005))
 
 
 def test_dsgd_pays_the_journey_of_the_models() -> None:
     setup, _, _ = quadratic_setup(dsgd(), epochs=4, costs=COSTS, dimension=DIMENSION)
-    times = run_to_end(Virtual(setup)).times
-    np.testing.assert_allclose(times.waiting, 0.0, atol=1e-15)
-    np.testing.assert_allclose(times.communication, 20 * (2 * (0.001 + 0.0005) + TRANSIT))
+    engine = run_to_end(Virtual(setup))
+    times = engine.seconds()
+    np.testing.assert_allclose(times["waiting"], 0.0, atol=1e-15)
+    np.testing.assert_allclose(times["communication"], 20 * (2 * (0.001 + 0.0005) + TRANSIT))
 
 
 @pytest.mark.parametrize("links", [{}, {(0, 1): Link(0.002, 1e6)}])
@@ -45,7 +47,7 @@ def test_messages_may_have_another_size_than_the_model(links: dict[tuple[int, in
     """A million bytes take a second and the latency; five steps of ten milliseconds never see one."""
     costs = replace(COSTS, message_bytes=1_000_000, links=links)
     setup, _, _ = quadratic_setup(dsgd(), epochs=4, costs=costs, dimension=DIMENSION)
-    communication = run_to_end(Virtual(setup)).times.communication
+    communication = run_to_end(Virtual(setup)).seconds()["communication"]
     np.testing.assert_allclose(communication, 20 * (2 * (0.001 + 0.0005) + 1.002))
     setup, _, _ = quadratic_setup(Swift(), epochs=1, costs=costs, dimension=DIMENSION)
     engine = Virtual(setup)
@@ -53,8 +55,8 @@ def test_messages_may_have_another_size_than_the_model(links: dict[tuple[int, in
     engine.advance(10**9)
     first = engine.setup.workload.initial(setup.seed)
     assert engine.now < 1.002
-    assert (engine.mailboxes.fetch(0, [1], engine.now)[1] == first).all()
-    last = engine.mailboxes.fetch(0, [1], engine.now + 2)[1]
+    assert (engine.world.mailboxes.fetch(0, [1], engine.now)[1] == first).all()
+    last = engine.world.mailboxes.fetch(0, [1], engine.now + 2)[1]
     assert (last == engine.models[1]).all()
 
 
@@ -70,21 +72,23 @@ def test_a_slow_client_holds_up_those_who_wait_for_it(barrier: str) -> None:
     setup, _, _ = quadratic_setup(
         dsgd(), swiftfl.ring(n), epochs=4, costs=costs, dimension=DIMENSION, barrier=barrier
     )
-    times = run_to_end(Virtual(setup)).times
-    assert times.waiting[0] == pytest.approx(0.0)
-    assert times.clock[0] == pytest.approx(rounds * (0.040 + 2 * 0.0015))
+    engine = run_to_end(Virtual(setup))
+    times = engine.seconds()
+    assert times["waiting"][0] == pytest.approx(0.0)
+    assert clocks(engine)[0] == pytest.approx(rounds * (0.040 + 2 * 0.0015))
     for i in range(1, n):
         distance = min(i, n - i)
         first = 1 if barrier == "global" else distance
         journey = 0.0 if barrier == "global" and distance > 1 else TRANSIT
-        assert times.waiting[i] == pytest.approx(0.030 + (rounds - first) * (0.030 - journey))
+        assert times["waiting"][i] == pytest.approx(0.030 + (rounds - first) * (0.030 - journey))
 
 
 def test_times_add_up_to_the_clock() -> None:
     setup, _, _ = quadratic_setup(dsgd(), epochs=4, costs=Costs(slowdowns=slow({2: 3.0})))
-    times = run_to_end(Virtual(setup)).times
-    total = np.add(np.add(times.compute, times.communication), times.waiting)
-    np.testing.assert_allclose(total, times.clock, rtol=1e-12)
+    engine = run_to_end(Virtual(setup))
+    times = engine.seconds()
+    total = np.add(np.add(times["compute"], times["communication"]), times["waiting"])
+    np.testing.assert_allclose(total, clocks(engine), rtol=1e-12)
 
 
 def swift_with_delivery_events(setup: Any, coefficients: Any, workload: Any, steps: int) -> np.ndarray:
@@ -145,7 +149,7 @@ def test_mailboxes_hold_only_what_can_still_be_seen() -> None:
     """A neighbour that is very slow, or a long way off, does not make the memory grow."""
     setup, _, _ = quadratic_setup(Swift(), iterations=3000, costs=Costs(slowdowns=slow({0: 500.0})))
     engine = run_to_end(Virtual(setup))
-    assert engine.mailboxes.held() <= 3 * engine.n
+    assert len(list(engine.world.mailboxes.models())) <= 3 * engine.n
 
 
 def test_a_finished_client_leaves_its_last_model() -> None:
@@ -157,13 +161,13 @@ def test_a_finished_client_leaves_its_last_model() -> None:
         object.__setattr__(setup, "batches", [NoSamples(i, 1 if i == 1 else 9) for i in range(6)])
         engine = Virtual(setup)
         engine.start()
-        while not engine.finished[1]:
+        while not engine.world.records[1].finished:
             engine.advance(1)
         final = engine.models[1].copy()
         engine.advance(10**9)
-        assert engine.times.steps == [18, 2, 18, 18, 18, 18]
+        assert steps(engine) == [18, 2, 18, 18, 18, 18]
         assert (engine.models[1] == final).all()
-        assert (engine.mailboxes.fetch(0, [1], engine.now + 1)[1] == final).all()
+        assert (engine.world.mailboxes.fetch(0, [1], engine.now + 1)[1] == final).all()
 
 
 def test_momentum_free_quadratics_reach_the_weighted_optimum() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 from swiftfl.engines.setup import Setup
@@ -70,8 +71,12 @@ class Engine(Protocol):
 class SimulatedEngine(Engine, Protocol):
     """An engine that moves only when it is told to."""
 
-    def advance(self, iterations: int) -> None:
-        """Go on until the count of client steps has grown by so many, or the run is over."""
+    def advance(self, iterations: int, seconds: float = math.inf) -> None:
+        """Go on by so many client steps, or until the run is over; an error before `start`.
+
+        It returns earlier after so many seconds of the wall clock, or where the network changes so often
+        that hardly a step is finished.
+        """
 
 
 class LiveEngine(Engine, Protocol):

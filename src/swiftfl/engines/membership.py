@@ -19,10 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, cast
 
 import numpy as np
 
+from swiftfl.engines.saved import Saved, Tree
 from swiftfl.errors import UserError
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, from_edges
 from swiftfl.streams import stream
@@ -122,7 +123,6 @@ class Membership:
         self.up = set(self.edges)
         self.present = self._present_at_start()
         self.known = set(self.present)
-        self.unnoticed: set[int] = set()
         self.draws: dict[str, int] = {}
         self.renewals = 0
 
@@ -145,6 +145,10 @@ class Membership:
     def holds(self, change: Change) -> bool:
         """False for a random change that a later draw has replaced."""
         return not change.draw or change.draw == self.draws[_key(change.kind, change.client, change.edge)]
+
+    def knows(self, change: Change) -> bool:
+        """Whether a random change was drawn; one that was given always is known."""
+        return not change.draw or _key(change.kind, change.client, change.edge) in self.draws
 
     def followers(self, change: Change) -> list[Change]:
         """The random changes that follow one that made a difference."""
@@ -257,23 +261,43 @@ class Membership:
 
     # --- checkpoints ---------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Tree:
         return {
             "up": sorted(self.up),
             "present": sorted(self.present),
             "known": sorted(self.known),
-            "unnoticed": sorted(self.unnoticed),
             "influence": self.influence.tolist(),
-            "draws": self.draws,
+            "draws": dict(self.draws),
             "renewals": self.renewals,
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.up = {(i, j) for i, j in state["up"]}
-        self.present, self.known = set(state["present"]), set(state["known"])
-        self.unnoticed = set(state["unnoticed"])
-        self.influence = np.array(state["influence"])
-        self.draws, self.renewals = dict(state["draws"]), state["renewals"]
+    def restore(self, saved: Saved) -> None:
+        self.up = {(min(e), max(e)) for e in (edge.edge(self.n) for edge in saved["up"].items())}
+        self.present = set(saved["present"].clients(self.n))
+        self.known = set(saved["known"].clients(self.n))
+        self.influence = np.array([p.number() for p in saved["influence"].items(self.n)])
+        if not (self.influence > 0).all():
+            saved["influence"].fail("is not positive")
+        self.draws = {key: drawn.integer() for key, drawn in saved["draws"].entries().items()}
+        self.renewals = saved["renewals"].integer()
+
+
+def read_change(saved: Saved, n: int) -> Change:
+    """A change that a checkpoint has planned."""
+    kind, edge = saved["kind"].text(), saved["edge"]
+    if kind not in CHANGES:
+        saved["kind"].fail(f"is {kind!r}, which is no change of a network")
+    lowest = 0 if kind in OF_A_CLIENT or kind == "notice" else -1
+    change = Change(
+        saved["time"].number(0.0),
+        cast(Kind, kind),
+        saved["client"].integer(lowest, n - 1),
+        None if edge.missing else edge.edge(n),
+        saved["seconds"].number(0.0),
+        saved["draw"].integer(),
+    )
+    change.check(n)
+    return change
 
 
 def connected(n: int, edges: Collection[tuple[int, int]]) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from swiftfl.engines.saved import Saved
 from swiftfl.vector import Weights
 
 
@@ -30,3 +31,10 @@ def pack_terms(terms: Terms) -> list[Any]:
 def unpack_terms(packed: Sequence[Any]) -> Terms:
     scale, own, of, from_round = packed
     return Terms(Weights(own, {int(k): float(value) for k, value in of}), scale, from_round)
+
+
+def read_terms(saved: Saved, n: int) -> Terms:
+    """The same from a checkpoint, with checks."""
+    scale, own, of, from_round = saved.items(4)
+    weights = {k: value.number() for k, value in of.pairs(n)}
+    return Terms(Weights(own.number(), weights), scale.number(0.0), from_round.integer())

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from swiftfl.data.batches import NoSamples
 from swiftfl.engines import Setup, Virtual
-from swiftfl.engines.simulation.timeline import Interval, Timeline
+from swiftfl.engines.simulation.clocks import Interval
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_algorithm, build_costs, build_topology, weights_method
 from swiftfl.experiment.config import Config, CostsConfig
@@ -83,10 +84,9 @@ def predict(config: Config, batch_size: int = 32) -> Prediction:
             seed=config.seed,
         )
     )
-    timeline = Timeline(graph.n, timeline_seconds(costs), interesting(graph, costs))
-    engine.times = timeline
+    timeline = engine.watch(interesting(graph, costs), timeline_seconds(costs))
     engine.start()
-    engine.advance(10**9)
+    engine.advance(sys.maxsize)
     times = {name.removesuffix("_seconds_per_epoch"): t for name, t in times_per_epoch(engine).items()}
     return Prediction(times, graph.n, timeline.seconds, timeline.intervals)
 

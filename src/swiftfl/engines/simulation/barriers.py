@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from swiftfl.vector import Vector
+from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
+from swiftfl.engines.simulation.record import ClientRecord
+from swiftfl.vector import Vector, finite
 from swiftfl.verbs import AllReduce, Exchange, Inbox
 
 
-@dataclass
+@dataclass(slots=True)
 class Offer:
-    """A client's model of one round, kept until everybody it is for has taken it."""
+    """A client's model of one round, kept until everybody it is for has taken it.
+
+    A model that is not finite is None: who would average with it does as if it were lost.
+    """
 
     time: float
-    x: Vector
+    x: Vector | None
     readers: set[int]
 
 
@@ -36,114 +41,196 @@ class ExchangeBarrier:
     With `everyone`, it also waits until all clients have reached the round, as the authors' code does.
     """
 
-    def __init__(self, n: int, everyone: bool) -> None:
+    def __init__(self, records: Sequence[ClientRecord], everyone: bool) -> None:
         self.everyone = everyone
-        self.offers: list[dict[int, Offer]] = [{} for _ in range(n)]
-        self.waiting: dict[int, Wait] = {}
-        self.missing: dict[int, set[int]] = {}
-        self.latest: dict[int, float] = {}
-        self.last = [0] * n  # the round of each client's last arrival (its offer may be gone by then)
-        self.gone: dict[int, float] = {}  # client -> the round from which it takes part (again)
+        self._records = records
+        self._offers: list[dict[int, Offer]] = [{} for _ in records]
+        self._waiting: dict[int, Wait] = {}
+        self._missing: dict[int, set[int]] = {}
+        self._latest: dict[int, float] = {}
+        self._last = [0] * len(records)  # the round of each client's last arrival (its offer may be gone)
+        self._from_round: dict[int, float] = {}  # of clients that do not take part in all rounds
 
     def arrive(self, i: int, verb: Exchange, time: float) -> list[int]:
         """Client i offers its model of a round; which clients can go on now."""
         round = verb.round
-        self.offers[i] = {r: offer for r, offer in self.offers[i].items() if offer.readers}
-        readers = {k for k in verb.neighbours if self.takes_part(k, round)}
-        self.last[i] = round
-        self.offers[i][round] = Offer(time, verb.x, readers)
-        self.waiting[i] = Wait(time, round, tuple(verb.neighbours))
+        self._offers[i] = {r: offer for r, offer in self._offers[i].items() if offer.readers}
+        readers = {k for k in verb.neighbours if self._takes_part(k, round)}
+        self._last[i] = round
+        self._offers[i][round] = Offer(time, verb.x if finite(verb.x) else None, readers)
+        self._waiting[i] = Wait(time, round, tuple(verb.neighbours))
         # Whoever is not counted in this round yet finds nobody to wait for: the others may be past it.
-        everyone = self.everyone and self.takes_part(i, round)
-        needed = range(len(self.offers)) if everyone else verb.neighbours
-        self.missing[i] = {k for k in needed if k != i and self.last[k] < round and self.takes_part(k, round)}
+        everyone = self.everyone and self._takes_part(i, round)
+        needed = range(len(self._offers)) if everyone else verb.neighbours
+        self._missing[i] = {
+            k for k in needed if k != i and self._last[k] < round and self._takes_part(k, round)
+        }
         if everyone:
-            self.latest = {round: max(time, self.latest.get(round, time))}
-            return self._without(i, round, list(self.waiting))
+            self._latest = {round: max(time, self._latest.get(round, time))}
+            return self._without(i, round, list(self._waiting))
         return self._without(i, round, (*verb.neighbours, i))
 
-    def takes_part(self, k: int, round: int) -> bool:
-        return round >= self.gone.get(k, 0)
+    def _takes_part(self, k: int, round: int) -> bool:
+        return round >= self._from_round.get(k, 0)
 
     def leave(self, i: int, neighbours: Sequence[int]) -> list[int]:
         """Client i has gone: nobody waits for it any more; which clients can go on now."""
-        self.gone[i] = math.inf
+        self.exclude(i)
         for k in neighbours:
-            for round in [r for r, offer in self.offers[k].items() if i in offer.readers]:
+            for round in [r for r, offer in self._offers[k].items() if i in offer.readers]:
                 self._drop_reader(k, round, i)
-        return self._without(i, None, list(self.waiting) if self.everyone else neighbours)
+        return self._without(i, None, list(self._waiting) if self.everyone else neighbours)
+
+    def exclude(self, i: int) -> None:
+        """Client i takes part in no round until it is included again."""
+        self._from_round[i] = math.inf
+
+    def include(self, i: int, round: int) -> None:
+        """A client that was excluded takes part from this round on."""
+        if i in self._from_round:
+            self._from_round[i] = min(self._from_round[i], round)
 
     def _without(self, i: int, round: int | None, waiters: Sequence[int]) -> list[int]:
         """Stop waiting for client i (in one round, or for ever); who waits for nobody any more."""
         free = []
         for k in waiters:
-            if k in self.waiting and round in (None, self.waiting[k].round):
-                self.missing[k].discard(i)
-                if not self.missing[k]:
+            if k in self._waiting and round in (None, self._waiting[k].round):
+                self._missing[k].discard(i)
+                if not self._missing[k]:
                     free.append(k)
         return free
 
-    def take(
-        self, i: int, models: Sequence[Vector], finished: Sequence[bool]
-    ) -> tuple[Wait, dict[int, float], Inbox]:
+    def take(self, i: int) -> tuple[Wait, dict[int, float], Inbox]:
         """Client i goes on: how it waited, when its partners arrived, and the models that it gets.
 
         A client that has finished is represented by its last model, one that was lost not at all.
         """
-        wait = self.waiting.pop(i)
-        del self.missing[i]
+        wait = self._waiting.pop(i)
+        del self._missing[i]
         arrived, inbox = {}, {}
         for k in wait.partners:
-            offer = self.offers[k].get(wait.round)
+            offer = self._offers[k].get(wait.round)
             if offer is not None:
-                arrived[k], inbox[k] = offer.time, offer.x
+                arrived[k] = offer.time
+                if offer.x is not None:
+                    inbox[k] = offer.x
                 self._drop_reader(k, wait.round, i)
-            elif finished[k]:
-                inbox[k] = models[k]
+            elif self._records[k].finished:
+                inbox[k] = self._records[k].model
         return wait, arrived, inbox
 
     def reached(self, wait: Wait) -> float:
         """When the last of all clients reached the round of a wait for everyone."""
-        return max(wait.time, self.latest.get(wait.round, wait.time)) if self.everyone else wait.time
+        return max(wait.time, self._latest.get(wait.round, wait.time)) if self.everyone else wait.time
 
     def forget(self, i: int) -> None:
         """Client i was lost in mid-exchange: what it offered and waited for is void."""
-        self.offers[i].clear()
-        self.last[i] = 0
-        self.waiting.pop(i, None)
-        self.missing.pop(i, None)
+        self._offers[i].clear()
+        self._last[i] = 0
+        self._waiting.pop(i, None)
+        self._missing.pop(i, None)
+
+    def clients(self) -> set[int]:
+        """Who waits in an exchange."""
+        return set(self._waiting)
 
     def _drop_reader(self, k: int, round: int, reader: int) -> None:
-        offer = self.offers[k][round]
+        offer = self._offers[k][round]
         offer.readers.discard(reader)
         if not offer.readers:
-            del self.offers[k][round]
+            del self._offers[k][round]
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def state(self, pool: Pool) -> Tree:
+        return {
+            "offers": [
+                [
+                    [round, offer.time, None if offer.x is None else pool.put(offer.x), sorted(offer.readers)]
+                    for round, offer in offers.items()
+                ]
+                for offers in self._offers
+            ],
+            "waiting": [
+                [i, [wait.time, wait.round, list(wait.partners), sorted(self._missing[i])]]
+                for i, wait in self._waiting.items()
+            ],
+            "latest": [[round, time] for round, time in self._latest.items()],
+            "last": list(self._last),
+            "from_round": [[i, pack_number(round)] for i, round in self._from_round.items()],
+        }
+
+    def restore(self, saved: Saved) -> None:
+        n = len(self._records)
+        self._offers = [_read_offers(offers, n) for offers in saved["offers"].items(n)]
+        self._waiting, self._missing = {}, {}
+        for i, wait in saved["waiting"].pairs(n):
+            time, round, partners, missing = wait.items(4)
+            self._waiting[i] = Wait(time.number(0.0), round.integer(), tuple(partners.clients(n)))
+            self._missing[i] = set(missing.clients(n))
+        self._latest = {}
+        for item in saved["latest"].items():
+            latest, time = item.items(2)
+            self._latest[latest.integer()] = time.number(0.0)
+        self._last = [item.integer() for item in saved["last"].items(n)]
+        self._from_round = {i: round.any_number() for i, round in saved["from_round"].pairs(n)}
 
 
-@dataclass
+def _read_offers(saved: Saved, n: int) -> dict[int, Offer]:
+    offers = {}
+    for item in saved.items():
+        round, time, x, readers = item.items(4)
+        model = None if x.missing else x.finite()
+        offers[round.integer()] = Offer(time.number(0.0), model, set(readers.clients(n)))
+    return offers
+
+
 class ReduceBarrier:
     """Reductions: a round is complete when every active client has given its value."""
 
-    rounds: dict[int, dict[int, tuple[float, AllReduce]]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._rounds: dict[int, dict[int, tuple[float, AllReduce]]] = {}
 
     def arrive(self, i: int, verb: AllReduce, time: float) -> None:
-        self.rounds.setdefault(verb.round, {})[i] = (time, verb)
+        self._rounds.setdefault(verb.round, {})[i] = (time, verb)
 
     def forget(self, i: int) -> None:
         """Client i was lost: its value does not count in rounds that are not complete."""
-        for given in self.rounds.values():
+        for given in self._rounds.values():
             given.pop(i, None)
-        self.rounds = {round: given for round, given in self.rounds.items() if given}
+        self._rounds = {round: given for round, given in self._rounds.items() if given}
 
     def complete(self, active: int) -> list[int]:
-        return [round for round, given in self.rounds.items() if len(given) >= active]
+        return [round for round, given in self._rounds.items() if len(given) >= active]
 
     def take(self, round: int) -> tuple[dict[int, float], Vector, bool]:
         """When each client arrived, the weighted mean (summed in the clients' order), and how."""
-        given = self.rounds.pop(round)
+        given = self._rounds.pop(round)
         verbs = [given[i][1] for i in sorted(given)]
         total = np.zeros_like(verbs[0].value)
         for verb in verbs:
             total += verb.weight * verb.value
         mean = (total / sum(verb.weight for verb in verbs)).astype(total.dtype, copy=False)
         return {i: time for i, (time, _) in given.items()}, mean, verbs[0].by_server
+
+    def clients(self) -> set[int]:
+        """Who waits in a reduction."""
+        return {i for given in self._rounds.values() for i in given}
+
+    # The verbs themselves come back when the steps are run again (`World.restore`).
+
+    def state(self) -> list[list[object]]:
+        return [
+            [round, [[i, time] for i, (time, _) in given.items()]] for round, given in self._rounds.items()
+        ]
+
+    def restore(self, saved: Saved, parked: Sequence[object]) -> None:
+        self._rounds = {}
+        for item in saved.items():
+            round, given = item.items(2)
+            number = round.integer()
+            for i, time in given.pairs(len(parked)):
+                verb = parked[i]
+                if not (isinstance(verb, AllReduce) and verb.round == number):
+                    given.fail(f"names client {i}, which takes part in no such reduction")
+                self._rounds.setdefault(number, {})[i] = (time.number(0.0), verb)

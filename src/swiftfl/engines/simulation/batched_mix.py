@@ -9,11 +9,14 @@ per neighbour, which pays where there are many neighbours, and for small models 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from swiftfl.engines.saved import Saved
+from swiftfl.engines.simulation.record import ClientRecord
 from swiftfl.vector import Vector
 from swiftfl.verbs import Mix
 
@@ -21,6 +24,31 @@ SMALL_MODEL = 1_000
 SOME_NEIGHBOURS = 4
 MANY_NEIGHBOURS = 16
 LARGEST_STACK = 500_000  # numbers: what is larger is taken in parts, each of which fits the cache
+
+
+class BatchedMixes:
+    """Clients that are parked at a mix, and results that wait to be delivered in their order."""
+
+    __slots__ = ("_records", "ready", "waiting")
+
+    def __init__(self, records: Sequence[ClientRecord]) -> None:
+        self._records = records
+        self.waiting: list[int] = []
+        self.ready: deque[tuple[int, Vector]] = deque()
+
+    def serve(self) -> None:
+        """Mix for everybody who is parked; they go on one by one."""
+        halves = mix_many([self._records[i].parked for i in self.waiting])
+        self.ready.extend(zip(self.waiting, halves, strict=True))
+        self.waiting.clear()
+
+    def state(self) -> list[int]:
+        """Mixes that were computed but not delivered are computed again: the same bits in the same order."""
+        return [*(i for i, _ in self.ready), *self.waiting]
+
+    def restore(self, saved: Saved) -> None:
+        self.waiting[:] = saved.clients(len(self._records))
+        self.ready.clear()
 
 
 def worthwhile(verb: Mix, clients: int) -> bool:

@@ -10,88 +10,141 @@ model per client plus what is still on its way.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from swiftfl.costs import Costs
+from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
 from swiftfl.vector import Vector
 
 _MANY = 4
 
 
-class Letter(NamedTuple):
+class Version(NamedTuple):
+    """A published model: when it was sent, its number, and the model."""
+
     sent: float
-    version: int
+    number: int
     x: Vector
 
 
+class Links:
+    """Edges that are down, and when others came up: what was sent before does not pass."""
+
+    __slots__ = ("down", "up_since")
+
+    def __init__(self) -> None:
+        self.down: set[tuple[int, int]] = set()
+        self.up_since: dict[tuple[int, int], float] = {}
+
+    def cut(self, i: int, j: int) -> None:
+        self.down.add((min(i, j), max(i, j)))
+
+    def join(self, i: int, j: int, now: float) -> None:
+        self.down.discard((min(i, j), max(i, j)))
+        self.up_since[i, j] = self.up_since[j, i] = now
+
+    def passes(self, i: int, k: int) -> bool:
+        """Whether a model can pass between two clients that were neighbours."""
+        return (min(i, k), max(i, k)) not in self.down
+
+    def state(self) -> Tree:
+        return {
+            "down": sorted(self.down),
+            "up_since": [[list(edge), time] for edge, time in self.up_since.items()],
+        }
+
+    def restore(self, saved: Saved, n: int) -> None:
+        self.down = {(min(e), max(e)) for e in (edge.edge(n) for edge in saved["down"].items())}
+        self.up_since = {}
+        for item in saved["up_since"].items():
+            edge, time = item.items(2)
+            self.up_since[edge.edge(n)] = time.number(0.0)
+
+
 class Mailboxes:
-    """The recently published models of each client; they start full of x0, there since ever."""
+    """The recently published models of each client; every mailbox initially holds x0."""
 
-    def __init__(self, n: int, x0: Vector, costs: Costs) -> None:
-        first = Letter(-math.inf, 0, x0)
-        self.letters: list[list[Letter]] = [[first] for _ in range(n)]
-        self.since: dict[tuple[int, int], float] = {}
-        self.costs = costs
-        self.size = costs.message(x0.nbytes)
-        self._transit = costs.transit(-1, -1, self.size) if costs.same_everywhere else None
+    __slots__ = ("_costs", "_links", "_size", "_transit", "versions")
 
-    def publish(self, sender: int, letter: Letter, now: float, to: Sequence[int]) -> None:
-        """Put a letter on its way; what everybody can see a newer one of is dropped."""
-        letters = self.letters[sender]
+    def __init__(self, n: int, x0: Vector, costs: Costs, links: Links) -> None:
+        first = Version(-math.inf, 0, x0)
+        self.versions: list[list[Version]] = [[first] for _ in range(n)]
+        self._links = links
+        self._costs = costs
+        self._size = costs.message(x0.nbytes)
+        self._transit = costs.transit(-1, -1, self._size) if costs.same_everywhere else None
+
+    def publish(self, sender: int, version: Version, now: float, to: Sequence[int]) -> None:
+        """Put a version on its way; what everybody can see a newer one of is dropped."""
+        versions = self.versions[sender]
         if self._transit is not None:
             sent_by = now - self._transit
-            for position in range(len(letters) - 1, 0, -1):
-                if letters[position].sent <= sent_by:
-                    del letters[:position]
+            for position in range(len(versions) - 1, 0, -1):
+                if versions[position].sent <= sent_by:
+                    del versions[:position]
                     break
-        elif len(letters) >= _MANY:
+        elif len(versions) >= _MANY:
             # With nobody to send to, only the newest is kept, for whoever still counts the sender in.
-            del letters[: min((self._newest(sender, k, now) for k in to), default=len(letters) - 1)]
-        letters.append(letter)
+            del versions[: min((self._newest(sender, k, now) for k in to), default=len(versions) - 1)]
+        versions.append(version)
 
     def fetch(self, receiver: int, senders: Sequence[int], now: float) -> dict[int, Vector]:
         """The newest model of each sender that has reached the receiver."""
         inbox = {}
-        if self._transit is not None and not self.since:
+        if self._transit is not None and not self._links.up_since:
             sent_by = now - self._transit
             for sender in senders:
-                for letter in reversed(self.letters[sender]):
-                    if letter[0] <= sent_by:
-                        inbox[sender] = letter[2]
+                for version in reversed(self.versions[sender]):
+                    if version[0] <= sent_by:
+                        inbox[sender] = version[2]
                         break
-            return inbox
-        for sender in senders:
-            position = self._newest(sender, receiver, now)
-            if self._arrived(sender, receiver, position, now):
-                inbox[sender] = self.letters[sender][position].x
+        else:
+            for sender in senders:
+                position = self._newest(sender, receiver, now)
+                if self._arrived(sender, receiver, position, now):
+                    inbox[sender] = self.versions[sender][position].x
+        if self._links.down:
+            return {k: x for k, x in inbox.items() if self._links.passes(receiver, k)}
         return inbox
 
     def _newest(self, sender: int, receiver: int, now: float) -> int:
-        for position in range(len(self.letters[sender]) - 1, 0, -1):
+        for position in range(len(self.versions[sender]) - 1, 0, -1):
             if self._arrived(sender, receiver, position, now):
                 return position
         return 0
 
     def _arrived(self, sender: int, receiver: int, position: int, now: float) -> bool:
-        letters = self.letters[sender]
-        if not letters:
+        versions = self.versions[sender]
+        if not versions:
             return False
-        letter = letters[position]
-        if letter.sent < self.since.get((sender, receiver), -math.inf):
+        version = versions[position]
+        if version.sent < self._links.up_since.get((sender, receiver), -math.inf):
             return False
-        if letter.sent == -math.inf:
+        if version.sent == -math.inf:
             return True
-        costs = self.costs
-        if costs.lost(sender, receiver, letter.version):
+        costs = self._costs
+        if costs.lost(sender, receiver, version.number):
             return False
-        journey = costs.transit(sender, receiver, self.size) + costs.delay(sender, receiver, letter.version)
-        return letter.sent <= now - journey
+        journey = costs.transit(sender, receiver, self._size) + costs.delay(sender, receiver, version.number)
+        return version.sent <= now - journey
 
     def forget(self, sender: int) -> None:
         """The sender is known to be lost: nobody sees its models any more."""
-        self.letters[sender] = []
+        self.versions[sender] = []
 
-    def held(self) -> int:
-        """How many models are kept for others to fetch."""
-        return sum(map(len, self.letters))
+    def models(self) -> Iterable[Vector]:
+        """All models that are kept for others to fetch."""
+        return (version.x for versions in self.versions for version in versions)
+
+    def state(self, pool: Pool) -> list[list[list[object]]]:
+        return [[[pack_number(v.sent), v.number, pool.put(v.x)] for v in kept] for kept in self.versions]
+
+    def restore(self, saved: Saved) -> None:
+        self.versions = [
+            [_version(*item.items(3)) for item in kept.items()] for kept in saved.items(len(self.versions))
+        ]
+
+
+def _version(sent: Saved, number: Saved, x: Saved) -> Version:
+    return Version(sent.any_number(), number.integer(), x.finite())

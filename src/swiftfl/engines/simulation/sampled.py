@@ -10,53 +10,57 @@ is then repeated, so i_t ~ p among those who can.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from swiftfl.costs import FREE
+from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.simulation.world import PARKED, World
+from swiftfl.engines.simulation.engine import Simulation
+from swiftfl.engines.simulation.world import World
 from swiftfl.streams import stream
 from swiftfl.verbs import Gradient
 
 _BLOCK = 1024
 
 
-class Sampled(World):
+class Sampled(Simulation):
     """The world of the paper's analysis."""
 
     name = "sampled"
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(replace(setup, costs=FREE))
-        self.draws = 0
+        super().__init__(setup, World(setup, FREE, timed_gradients=False))
+        self._draws = 0
         self._edges = np.cumsum(np.asarray(setup.influence, dtype=np.float64))
         self._edges[-1] = 1.0
         self._drawn: list[int] = []
         self._drawn_block = -1
 
-    def _gradient(self, i: int, verb: Gradient) -> object:
-        self.pending.append(i)
-        return PARKED
-
     def draw(self) -> int:
         """The next client of the sequence i_1, i_2, ... that the seed determines."""
-        block, position = divmod(self.draws, _BLOCK)
+        block, position = divmod(self._draws, _BLOCK)
         if block != self._drawn_block:
             uniform = stream(self.setup.seed, "active", counter=block).random(_BLOCK)
             self._drawn = np.searchsorted(self._edges, uniform, side="right").tolist()
             self._drawn_block = block
-        self.draws += 1
+        self._draws += 1
         return self._drawn[position]
 
-    def advance(self, iterations: int) -> None:
-        """Activate clients until the global count has grown by `iterations`, or the run is over."""
-        target = self.iteration + iterations
-        while self.iteration < target and not self.over:
-            if self.heap:
-                self.next_event()
+    def _advance(self, target: int, events: int) -> None:
+        world = self.world
+        for _ in range(events):
+            if world.iteration >= target or world.active == 0:
+                return
+            if world.events.heap:
+                world.next_event()
                 continue
             i = self.draw()
-            if isinstance(self.parked[i], Gradient):
-                self.wake(i, self.slope(i))
+            if isinstance(world.records[i].parked, Gradient):
+                world.wake(i, world.gradients.take(i))
+
+    def state(self, pool: Pool) -> Tree:
+        return {**super().state(pool), "draws": self._draws}
+
+    def restore(self, saved: Saved) -> None:
+        super().restore(saved)
+        self._draws = saved["draws"].integer()

@@ -1,90 +1,77 @@
 """A world in one process: it runs the clients' generators and serves their verbs.
 
-`World` knows the verbs and the clients' own clocks, and leaves one question to its engine: who goes
-on next. A client runs until it needs a gradient or other clients, and is then *parked*; engines wake
-it with `resume`. Gradients of parked clients are computed together, all pending ones in one call
-(`Workload.gradients`), because a client's gradient depends on nothing that happens before it resumes.
+It leaves one question to its engine: who goes on next. A client runs until it needs a gradient or other
+clients, and is then *parked*; an engine lets it go on with `next_event` or `wake`. There is one record
+per client; whatever else has a state is a component that gives and takes it (`state`, `restore`).
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Callable, Generator
+import logging
+import math
+from collections.abc import Callable
 from typing import Any
 
 from swiftfl.client import State
+from swiftfl.costs import Costs
+from swiftfl.engines.discard import discard_message, kept, moved
+from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.barriers import ExchangeBarrier, ReduceBarrier
-from swiftfl.engines.simulation.batched_mix import mix_many, worthwhile
-from swiftfl.engines.simulation.clocks import Clocks
-from swiftfl.engines.simulation.mailboxes import Letter, Mailboxes
+from swiftfl.engines.simulation.batched_mix import BatchedMixes, worthwhile
+from swiftfl.engines.simulation.cells import Cells
+from swiftfl.engines.simulation.event_log import DISCARDED, EventLog
+from swiftfl.engines.simulation.event_queue import EventQueue
+from swiftfl.engines.simulation.gradients import PendingGradients
+from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
+from swiftfl.engines.simulation.record import Answer, ClientRecord, rerun_step
 from swiftfl.engines.terms import Terms
-from swiftfl.sample import Slope
-from swiftfl.vector import Vector, advance, mix
+from swiftfl.vector import Vector, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Inbox, Load, Mix, Publish
 
+_log = logging.getLogger(__name__)
 PARKED = object()
-_WAITING_GRADIENTS = 256 << 20  # bytes of gradients that are computed before they are needed
 
 
 class World:
-    """The state of a run between two events; `step` of an engine moves it on by one."""
+    """The state of a run between two events.
 
-    def __init__(self, setup: Setup) -> None:
+    With `timed_gradients`, a client goes on after the time that its gradient takes; without, when its
+    engine wakes it. With `changing`, clients come and go (`Churn`).
+    """
+
+    def __init__(
+        self, setup: Setup, costs: Costs, timed_gradients: bool = True, changing: bool = False
+    ) -> None:
         n = setup.n
         x0 = setup.workload.initial(setup.seed)
-        self.setup = setup
-        self.costs = setup.costs
-        self.n = n
+        first = setup.first_state(x0)  # shared: nobody writes into a state
+        self.setup, self.costs, self.n = setup, costs, n
+        self.in_rounds = setup.algorithm.in_rounds
+        self.timed_gradients, self.changing = timed_gradients, changing
         self.iteration = 0
         self.now = 0.0
-        self.clients = [setup.client(i) for i in range(n)]
-        self.limits = [setup.steps_of(i) for i in range(n)]
-        self.models: list[Vector] = [x0] * n
-        first = setup.first_state(x0)  # shared: nobody writes into a state
-        self.states = [first] * n
-        self.finished = [False] * n
-        self.active = n
-        self.times = Clocks(n)
-        self.generators: list[Generator[Any, Any, State]] = []
-        self.replies: list[list[object]] = [[] for _ in range(n)]
-        self.parked: list[Any] = [None] * n
-        # gradients
-        self.pending: list[int] = []
-        self.slopes: list[Slope | None] = [None] * n
-        self.loss_sum = 0.0
-        self.loss_count = 0
-        # mixes of clients that act at the same time, and their results that wait to be delivered
-        self.mixes_together = False
-        self.mixing: list[int] = []
-        self.mixed: deque[tuple[int, Vector]] = deque()
-        # messages
-        self.model_bytes = x0.nbytes
-        self.size = self.costs.message(x0.nbytes)
-        self.mailboxes = Mailboxes(n, x0, setup.costs)
-        self.cut: set[tuple[int, int]] = set()
-        self.meetings = ExchangeBarrier(n, everyone=setup.barrier == "global")
-        self.gathering = ReduceBarrier()
-        # model cells that others may average into
-        self.busy = [0.0] * n
-        self.loaded_at = [0] * n
-        self.largest_delay = 0
-        # what is to happen: (time, order, client); of a client's entries only the expected one counts
-        self.heap: list[tuple[float, int, int]] = []
-        self.order = 0
-        self.expected = [0] * n
-        self.outcome: dict[int, tuple[object, float, float]] = {}
-        # who is there, and the weights that clients take at the start of a later step
-        self.network = None if setup.network is None else setup.network()
-        self.present = [True] * n
-        self.lost_until = [0.0] * n
-        self.in_rounds = setup.algorithm.in_rounds
-        self.terms = [Terms(w) for w in setup.weights]
-        self.renewed: dict[int, list[Terms]] = {}
-        self._serve: dict[type, Callable[[int, Any], object]] = {
+        self.active = n  # clients that are there and have not finished
+        self.unnoticed: set[int] = set()  # clients that are gone, which nobody knows yet
+        self.records = [
+            ClientRecord(i, setup.client(i), Terms(setup.weights[i]), first, x0, setup.steps_of(i))
+            for i in range(n)
+        ]
+        self.size = costs.message(x0.nbytes)
+        self.events = EventQueue(n)
+        self.gradients = PendingGradients(self.records, setup.workload, x0.nbytes)
+        self.mixes = BatchedMixes(self.records)
+        self.links = Links()
+        self.mailboxes = Mailboxes(n, x0, costs, self.links)
+        self.exchanges = ExchangeBarrier(self.records, everyone=setup.barrier == "global")
+        self.reductions = ReduceBarrier()
+        self.cells = Cells(n)
+        self.log = EventLog()
+        # Where nobody sees at once what another publishes at the same time, mixes may wait for each other.
+        self._mixes_together = timed_gradients and not changing and costs.latency > 0 and not costs.links
+        self._serve: dict[type, Callable[[ClientRecord, Any], object]] = {
             Publish: self._publish,
-            Gradient: self._gradient,
+            Gradient: self._timed_gradient if timed_gradients else self._gradient,
             Fetch: self._fetch,
             Mix: self._mix,
             Exchange: self._exchange,
@@ -94,305 +81,300 @@ class World:
             Add: self._add,
         }
 
-    # --- the life of a client ------------------------------------------------------------------
+    # --- a client's steps ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Let every client run to its first gradient."""
-        self.generators = [self.new_step(i) for i in range(self.n)]
-        for i in range(self.n):
-            if self.present[i]:
-                self.resume(i, None)
+        """Let every client that is there run to its first gradient."""
+        for record in self.records:
+            if record.present:
+                self.start_client(record)
 
-    def new_step(self, i: int) -> Generator[Any, Any, State]:
-        if i in self.renewed:
-            self._take_new_terms(i)
-        return self.setup.algorithm.step(self.clients[i], self.states[i])
+    def start_client(self, record: ClientRecord) -> None:
+        """Let a client begin a step, and run until it is parked."""
+        self._begin_step(record)
+        self._run(record, None)
 
-    def _take_new_terms(self, i: int) -> None:
-        """Of the terms that wait for client i (by ascending round), the last that already hold."""
-        c = self.states[i].c
-        due = [terms for terms in self.renewed[i] if terms.from_round <= c]
+    def _begin_step(self, record: ClientRecord) -> None:
+        if record.next_terms:
+            self._take_next_terms(record)
+        record.replies.clear()
+        record.generator = self.setup.algorithm.step(record.client, record.start)
+
+    def _take_next_terms(self, record: ClientRecord) -> None:
+        """Of the terms that wait for a client (by ascending round), the last that already hold."""
+        due = [terms for terms in record.next_terms if terms.from_round <= record.start.c]
         if due:
-            self.adopt(i, due[-1])
-            self.renewed[i] = self.renewed[i][len(due) :]
-        if not self.renewed[i]:
-            del self.renewed[i]
+            self.adopt(record, due[-1])
+            del record.next_terms[: len(due)]
 
-    def adopt(self, i: int, terms: Terms) -> None:
-        """Client i takes new weights; only ever between two steps."""
-        self.terms[i] = terms
-        self.clients[i] = self.setup.client(i, terms.w, terms.scale)
+    def adopt(self, record: ClientRecord, terms: Terms) -> None:
+        """A client takes new weights; only ever between two steps."""
+        record.terms = terms
+        record.client = self.setup.client(record.index, terms.w, terms.scale)
 
-    def resume(self, i: int, reply: object) -> None:
-        """Give client i its reply, and let it run until it is parked again or has finished."""
-        generator, replies, serve = self.generators[i], self.replies[i], self._serve
+    def _run(self, record: ClientRecord, reply: object) -> None:
+        """Give a client its reply, and let it run until it is parked again or has finished."""
+        serve, replies = self._serve, record.replies
+        assert record.generator is not None
+        send = record.generator.send
         while True:
             try:
-                verb = generator.send(reply)
+                verb = send(reply)
             except StopIteration as stop:
-                if not self._end_step(i, stop.value):
+                if not self._end_step(record, stop.value):
                     return
-                generator = self.generators[i] = self.new_step(i)
-                replies.clear()
+                self._begin_step(record)
+                send = record.generator.send
                 reply = None
                 continue
-            reply = serve[type(verb)](i, verb)
+            reply = serve[type(verb)](record, verb)
             if reply is PARKED:
-                self.parked[i] = verb
+                record.parked = verb
                 return
             replies.append(reply)
 
     def wake(self, i: int, reply: object) -> None:
-        """Resume a parked client with the reply that it was parked for."""
-        self.parked[i] = None
-        self.replies[i].append(reply)
-        self.resume(i, reply)
-
-    def _end_step(self, i: int, state: State) -> bool:
-        """Keep the new state; whether client i goes on."""
-        self.states[i] = state
-        self.models[i] = state.x
-        self.iteration += 1
-        self.times.steps[i] += 1
-        if self.times.steps[i] < self.limits[i]:
-            return True
-        self._leave(i)
-        return False
-
-    def _leave(self, i: int) -> None:
-        """Client i has finished: its last model stays with the neighbours, nobody waits for it."""
-        self.finished[i] = True
-        self.active -= 1
-        last = Letter(self.times.clock[i], self.states[i].c, self.models[i])
-        self.mailboxes.publish(i, last, self.now, self.clients[i].neighbours)
-        self.nobody_waits_for(i)
-
-    def nobody_waits_for(self, i: int) -> None:
-        # While weights change, also clients that this one does not count as neighbours may wait for it.
-        waiters = self.clients[i].neighbours if self.network is None else range(self.n)
-        for k in self.meetings.leave(i, waiters):
-            self._met(k)
-        self._gather()
-
-    def members(self) -> list[int]:
-        """The clients whose models count: those who are there, and those who have finished."""
-        return [i for i in range(self.n) if self.present[i]]
-
-    @property
-    def over(self) -> bool:
-        limit = self.setup.iterations
-        return (limit is not None and self.iteration >= limit) or self.active == 0
-
-    # --- what is told of the run (`engines.engine`) ----------------------------------------------
-
-    def epochs(self) -> list[float]:
-        """Per client: its steps over its steps per epoch."""
-        return [s / b.steps_per_epoch for s, b in zip(self.times.steps, self.setup.batches, strict=True)]
-
-    def seconds(self) -> dict[str, list[float]]:
-        """Per client, its time."""
-        times = self.times
-        return {
-            "compute": times.compute,
-            "communication": times.communication,
-            "waiting": times.waiting,
-        }
-
-    def take_train_loss(self) -> float | None:
-        """The mean loss of the batches since the last call."""
-        total, count = self.loss_sum, self.loss_count
-        self.loss_sum, self.loss_count = 0.0, 0
-        return total / count if count else None
-
-    @property
-    def models_in_memory(self) -> int:
-        """Distinct models held: one per client, and older versions that a mailbox may still need."""
-        held: dict[int, Vector] = {id(x): x for x in self.models}
-        for letters in self.mailboxes.letters:
-            held.update((id(letter.x), letter.x) for letter in letters)
-        return len(held)
-
-    def take_log(self) -> list[dict[str, Any]]:
-        """What happened since the last call; here nothing does."""
-        return []
-
-    def discarding(self) -> list[int]:
-        """The members whose last step was left out."""
-        return []
-
-    def figures(self) -> dict[str, Any]:
-        """Of a network that changes also: who is not there at the end, and how often weights were renewed."""
-        figures = {"virtual_seconds": max(self.times.clock), "largest_delay": self.largest_delay}
-        if self.network is None:
-            return figures
-        lost = [i for i in range(self.n) if not self.present[i]]
-        return {**figures, "lost": lost, "renewals": self.network.renewals}
-
-    def close(self) -> None:
-        """There is nothing to give back."""
-
-    # --- wait-free verbs -----------------------------------------------------------------------
-
-    def _publish(self, i: int, verb: Publish) -> None:
-        self.times.communicate(i, self.costs.send * len(verb.to))
-        self.mailboxes.publish(i, Letter(self.times.clock[i], verb.version, verb.x), self.now, verb.to)
-
-    def _gradient(self, i: int, verb: Gradient) -> object:
-        self.pending.append(i)
-        clock = self.times.clock[i]
-        self.schedule(i, clock + self.costs.gradient(i, verb.batch.counter, clock))
-        return PARKED
-
-    def slope(self, i: int) -> Slope:
-        """The gradient that client i is parked for; the other pending ones are computed with it."""
-        slope = self.slopes[i]
-        if slope is None:
-            group = self._group_of(i)
-            verbs = [self.parked[k] for k in group]
-            slopes = self.setup.workload.gradients([v.x for v in verbs], [v.batch for v in verbs])
-            for k, computed in zip(group, slopes, strict=True):
-                self.slopes[k] = computed
-            slope = self.slopes[i]
-            assert slope is not None, f"client {i} is not parked at a gradient"
-        self.slopes[i] = None
-        self.loss_sum += slope.loss
-        self.loss_count += 1
-        return slope
-
-    def _group_of(self, i: int) -> list[int]:
-        """Whose gradients to compute with client i's: everybody's, or as many as may wait in memory."""
-        most = max(1, _WAITING_GRADIENTS // self.model_bytes)
-        if len(self.pending) <= most:
-            group, self.pending = self.pending, []
-            return group
-        group = [i, *(k for k in self.pending if k != i)][:most]
-        chosen = set(group)
-        self.pending = [k for k in self.pending if k not in chosen]
-        return group
-
-    def _fetch(self, i: int, verb: Fetch) -> Inbox:
-        inbox = self.mailboxes.fetch(i, verb.neighbours, self.times.clock[i])
-        return {k: x for k, x in inbox.items() if self.linked(i, k)} if self.cut else inbox
-
-    def linked(self, i: int, k: int) -> bool:
-        """Whether a model can pass between two clients that were neighbours."""
-        return (min(i, k), max(i, k)) not in self.cut
-
-    def _mix(self, i: int, verb: Mix) -> object:
-        self.times.communicate(i, self.costs.mix * len(verb.inbox))
-        if self.mixes_together and (self.mixing or self._not_alone()) and worthwhile(verb, self.n):
-            self.mixing.append(i)
-            return PARKED
-        return mix(verb.w, verb.x, verb.inbox)
-
-    def _not_alone(self) -> bool:
-        """Whether somebody else acts at this very time, too."""
-        return bool(self.heap) and self.heap[0][0] == self.now
-
-    def mix_together(self) -> None:
-        """Serve everybody who is parked at a mix; they go on one by one, in their order."""
-        halves = mix_many([self.parked[i] for i in self.mixing])
-        self.mixed.extend(zip(self.mixing, halves, strict=True))
-        self.mixing.clear()
-
-    # --- waiting verbs -------------------------------------------------------------------------
-
-    def _exchange(self, i: int, verb: Exchange) -> object:
-        self.times.communicate(i, self.costs.send * len(verb.neighbours))
-        for k in self.meetings.arrive(i, verb, self.times.clock[i]):
-            self._met(k)
-        return PARKED
-
-    def _met(self, i: int) -> None:
-        """All models that client i waits for exist: it goes on when the last one has arrived."""
-        wait, arrived, inbox = self.meetings.take(i, self.models, self.finished)
-        if self.cut:
-            inbox = {k: x for k, x in inbox.items() if self.linked(i, k)}
-            arrived = {k: time for k, time in arrived.items() if k in inbox}
-        latest = max([self.meetings.reached(wait), *arrived.values()])
-        ready = max([latest, *(time + self.journey(k, i, wait.round) for k, time in arrived.items())])
-        # A partner that was lost is waited for until that is noticed, which is now.
-        lost = any(k not in inbox for k in wait.partners)
-        ready = max(ready, self.now) if lost else ready
-        latest = max(latest, self.now) if lost else latest
-        self.finish_waiting(i, inbox, waited=max(0.0, latest - wait.time), until=ready)
-
-    def journey(self, sender: int, receiver: int, number: int) -> float:
-        costs = self.costs
-        return costs.transit(sender, receiver, self.size) + costs.delay(sender, receiver, number)
-
-    def _all_reduce(self, i: int, verb: AllReduce) -> object:
-        self.gathering.arrive(i, verb, self.times.clock[i])
-        self._gather()
-        return PARKED
-
-    def _gather(self) -> None:
-        """Serve the reductions to which everybody who is thought to be there has given its value."""
-        awaited = self.active + (len(self.network.unnoticed) if self.network else 0)
-        for round in self.gathering.complete(awaited):
-            arrivals, mean, by_server = self.gathering.take(round)
-            latest = max(*arrivals.values(), self.now if self.network else 0.0)
-            cost = self.costs.server if by_server else self.costs.all_reduce
-            ready = latest + cost(len(arrivals), self.size)
-            for i, own in arrivals.items():
-                self.finish_waiting(i, mean, waited=latest - own, until=ready)
-
-    def finish_waiting(self, i: int, reply: object, waited: float, until: float) -> None:
-        """Client i has its reply at time `until`; of the time since it asked, `waited` was waiting."""
-        self.outcome[i] = (reply, waited, until - self.times.clock[i] - waited)
-        self.schedule(i, until)
-
-    # Cells are locked first come, first served: a request starts when the cells are free, and its
-    # effect is applied at once, because whoever asks later also starts later.
-
-    def _lock(self, cells: tuple[int, ...], i: int, seconds: float) -> None:
-        clock = self.times.clock[i]
-        free = max(clock, *(self.busy[k] for k in cells))
-        self.times.wait(i, free - clock)
-        self.times.communicate(i, seconds)
-        for k in cells:
-            self.busy[k] = free + seconds
-
-    def _load(self, i: int, verb: Load) -> Vector:
-        self._lock((i,), i, 0.0)
-        self.loaded_at[i] = self.iteration
-        return self.models[i]
-
-    def _average_with(self, i: int, verb: AverageWith) -> Vector:
-        k = verb.neighbour
-        if not self.present[k]:  # the call fails when the loss is noticed; there is nothing to average
-            self.times.wait(i, max(0.0, self.lost_until[k] - self.times.clock[i]))
-            return self.models[i]
-        if self.cut and not self.linked(i, k):
-            return self.models[i]
-        self._lock((i, k), i, 2 * self.journey(i, k, self.states[i].c) + self.costs.mix)
-        self.models[i] = self.models[k] = 0.5 * (self.models[i] + self.models[k])
-        return self.models[i]
-
-    def _add(self, i: int, verb: Add) -> Vector:
-        self._lock((i,), i, 0.0)
-        self.largest_delay = max(self.largest_delay, self.iteration - self.loaded_at[i])
-        self.models[i] = advance(self.models[i], verb.move, verb.statistics)
-        return self.models[i]
-
-    # --- events --------------------------------------------------------------------------------
-
-    def schedule(self, i: int, time: float) -> None:
-        self.order += 1
-        self.expected[i] = self.order
-        heapq.heappush(self.heap, (time, self.order, i))
+        """Let a parked client go on with the reply that it was parked for."""
+        record = self.records[i]
+        record.parked = None
+        record.replies.append(reply)
+        self._run(record, reply)
 
     def next_event(self) -> None:
         """Let the client whose gradient or reply is ready next go on."""
-        time, order, i = heapq.heappop(self.heap)
-        if order != self.expected[i]:
+        time, number, i = self.events.pop()
+        if not self.events.expects(i, number):
             return
         self.now = time
-        if i in self.outcome:
-            reply, waited, busy = self.outcome.pop(i)
-            self.times.wait(i, waited)
-            self.times.communicate(i, busy)
+        record = self.records[i]
+        clock = record.clock
+        if record.sleep_due:
+            clock.sleep(record.sleep_due)
+            record.sleep_due = 0.0
+        if record.answer is not None:
+            reply, waited, busy = record.answer
+            record.answer = None
+            clock.wait(waited)
+            clock.communicate(busy)
         else:
-            reply = self.slope(i)
-            self.times.compute_until(i, self.now)
+            reply = self.gradients.take(i)
+            clock.compute_until(time)
         self.wake(i, reply)
+
+    def _end_step(self, record: ClientRecord, state: State) -> bool:
+        """Keep the new state; whether the client goes on."""
+        x = state.x
+        # A quick look that most steps pass; `kept` looks closely.
+        if record.discarding or record.move_left_out or state.memory or not math.isfinite(x.dot(x)):
+            state = self._settle(record, state)
+        record.start = state
+        record.model = state.x
+        record.steps += 1
+        self.iteration += 1
+        if record.steps < record.limit:
+            return True
+        self._finish(record)
+        return False
+
+    def _settle(self, record: ClientRecord, end: State) -> State:
+        """The state to go on from; a step whose numbers are not finite is counted and reported once."""
+        state, record.discarding = kept(record.start, end, record.move_left_out)
+        record.move_left_out = False
+        if record.discarding:
+            record.discarded += 1
+            if record.discarded == 1:
+                message = discard_message(record.index, record.start.c)
+                _log.warning(message)
+                self.note(DISCARDED, client=record.index, step=record.start.c, warning=message)
+        return state
+
+    def _finish(self, record: ClientRecord) -> None:
+        """The client's last model stays with the neighbours, and nobody waits for it."""
+        record.finished = True
+        self.active -= 1
+        last = Version(record.clock.now, record.start.c, record.model)
+        self.mailboxes.publish(record.index, last, self.now, record.client.neighbours)
+        self.nobody_waits_for(record)
+
+    def nobody_waits_for(self, record: ClientRecord) -> None:
+        # While weights change, also clients that this one does not count as neighbours may wait for it.
+        waiters = range(self.n) if self.changing else record.client.neighbours
+        for k in self.exchanges.leave(record.index, waiters):
+            self._met(self.records[k])
+        self._reduce()
+
+    def note(self, event: str, **more: object) -> None:
+        self.log.note(event, self.iteration, self.now, **more)
+
+    # --- wait-free verbs -----------------------------------------------------------------------
+
+    def _publish(self, record: ClientRecord, verb: Publish) -> None:
+        clock = record.clock
+        clock.communicate(self.costs.send * len(verb.to))
+        self.mailboxes.publish(record.index, Version(clock.now, verb.version, verb.x), self.now, verb.to)
+
+    def _gradient(self, record: ClientRecord, verb: Gradient) -> object:
+        self.gradients.add(record.index)
+        return PARKED
+
+    def _timed_gradient(self, record: ClientRecord, verb: Gradient) -> object:
+        i, now = record.index, record.clock.now
+        self.gradients.add(i)
+        self.events.schedule(i, now + self.costs.gradient(i, verb.batch.counter, now))
+        return PARKED
+
+    def _fetch(self, record: ClientRecord, verb: Fetch) -> Inbox:
+        return self.mailboxes.fetch(record.index, verb.neighbours, record.clock.now)
+
+    def _mix(self, record: ClientRecord, verb: Mix) -> object:
+        record.clock.communicate(self.costs.mix * len(verb.inbox))
+        if (
+            self._mixes_together
+            and (self.mixes.waiting or self.events.another_at(self.now))
+            and worthwhile(verb, self.n)
+        ):
+            self.mixes.waiting.append(record.index)
+            return PARKED
+        return mix(verb.w, verb.x, verb.inbox)
+
+    # --- waiting verbs -------------------------------------------------------------------------
+
+    def _exchange(self, record: ClientRecord, verb: Exchange) -> object:
+        record.clock.communicate(self.costs.send * len(verb.neighbours))
+        for k in self.exchanges.arrive(record.index, verb, record.clock.now):
+            self._met(self.records[k])
+        return PARKED
+
+    def _met(self, record: ClientRecord) -> None:
+        """All models that a client waits for exist: it goes on when the last one has arrived."""
+        i = record.index
+        wait, arrived, inbox = self.exchanges.take(i)
+        if self.links.down:
+            inbox = {k: x for k, x in inbox.items() if self.links.passes(i, k)}
+            arrived = {k: time for k, time in arrived.items() if self.links.passes(i, k)}
+        latest = max([self.exchanges.reached(wait), *arrived.values()])
+        ready = max([latest, *(time + self._journey(k, i, wait.round) for k, time in arrived.items())])
+        if any(k not in inbox and k not in arrived for k in wait.partners):
+            # A partner that was lost is waited for until that is noticed, which is now.
+            ready, latest = max(ready, self.now), max(latest, self.now)
+        self._answer(record, inbox, waited=max(0.0, latest - wait.time), until=ready)
+
+    def _journey(self, sender: int, receiver: int, number: int) -> float:
+        costs = self.costs
+        return costs.transit(sender, receiver, self.size) + costs.delay(sender, receiver, number)
+
+    def _all_reduce(self, record: ClientRecord, verb: AllReduce) -> object:
+        self.reductions.arrive(record.index, verb, record.clock.now)
+        self._reduce()
+        return PARKED
+
+    def _reduce(self) -> None:
+        """Serve the reductions to which everybody who is thought to be there has given its value."""
+        for round in self.reductions.complete(self.active + len(self.unnoticed)):
+            arrivals, mean, by_server = self.reductions.take(round)
+            latest = max(*arrivals.values(), self.now if self.changing else 0.0)
+            cost = self.costs.server if by_server else self.costs.all_reduce
+            ready = latest + cost(len(arrivals), self.size)
+            for i, own in arrivals.items():
+                self._answer(self.records[i], mean, waited=latest - own, until=ready)
+
+    def _answer(self, record: ClientRecord, reply: object, waited: float, until: float) -> None:
+        """A client has its reply at time `until`; of the time since it asked, `waited` was waiting.
+
+        One that fell asleep meanwhile sleeps first.
+        """
+        record.answer = Answer(reply, waited, until - record.clock.now - waited)
+        self.events.schedule(record.index, until + record.sleep_due)
+
+    def _load(self, record: ClientRecord, verb: Load) -> Vector:
+        self.cells.lock((record.index,), record.clock, 0.0)
+        self.cells.loaded(record.index, self.iteration)
+        return record.model
+
+    def _average_with(self, record: ClientRecord, verb: AverageWith) -> Vector:
+        i, k = record.index, verb.neighbour
+        other = self.records[k]
+        if not other.present:  # the call fails when the loss is noticed; there is nothing to average
+            record.clock.wait(max(0.0, other.lost_until - record.clock.now))
+            return record.model
+        if not self.links.passes(i, k):
+            return record.model
+        self.cells.lock((i, k), record.clock, 2 * self._journey(i, k, record.start.c) + self.costs.mix)
+        record.model = other.model = 0.5 * (record.model + other.model)
+        return record.model
+
+    def _add(self, record: ClientRecord, verb: Add) -> Vector:
+        self.cells.lock((record.index,), record.clock, 0.0)
+        self.cells.added(record.index, self.iteration)
+        after = moved(record.model, verb.move, verb.statistics)
+        record.move_left_out = record.move_left_out or after is record.model
+        record.model = after
+        return after
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def state(self, pool: Pool) -> Tree:
+        return {
+            "iteration": self.iteration,
+            "now": self.now,
+            "active": self.active,
+            "unnoticed": sorted(self.unnoticed),
+            "records": [record.state(pool) for record in self.records],
+            "events": self.events.state(),
+            "gradients": self.gradients.state(pool),
+            "mixes": self.mixes.state(),
+            "links": self.links.state(),
+            "mailboxes": self.mailboxes.state(pool),
+            "exchanges": self.exchanges.state(pool),
+            "reductions": self.reductions.state(),
+            "cells": self.cells.state(),
+            "log": self.log.state(),
+        }
+
+    def restore(self, saved: Saved) -> None:
+        """Take the state of a world of the same setup, and run the steps again to where they were."""
+        self.iteration = saved["iteration"].integer()
+        self.now = saved["now"].number(0.0)
+        self.active = saved["active"].integer(0, self.n)
+        self.unnoticed = set(saved["unnoticed"].clients(self.n))
+        self.events.restore(saved["events"])
+        self.gradients.restore(saved["gradients"])
+        self.mixes.restore(saved["mixes"])
+        self.links.restore(saved["links"], self.n)
+        self.mailboxes.restore(saved["mailboxes"])
+        self.exchanges.restore(saved["exchanges"])
+        self.cells.restore(saved["cells"])
+        self.log.restore(saved["log"])
+        for record, part in zip(self.records, saved["records"].items(self.n), strict=True):
+            record.restore(part, self.n)
+            if not self.changing and record.terms != Terms(self.setup.weights[record.index]):
+                part["terms"].fail("has other weights than the run")
+            self.adopt(record, record.terms)
+            rerun_step(record, self.setup.algorithm, part)
+        self.reductions.restore(saved["reductions"], [record.parked for record in self.records])
+        self._check(saved)
+
+    def _check(self, saved: Saved) -> None:
+        """That whoever is in the middle of a step will go on, once, and nobody else."""
+        held: dict[type, set[int]] = {
+            Gradient: self.gradients.clients(),
+            Mix: set(self.mixes.waiting),
+            Exchange: self.exchanges.clients(),
+            AllReduce: self.reductions.clients(),
+        }
+        scheduled = self.events.scheduled()
+        working = {record.index for record in self.records if record.present and not record.finished}
+        if self.active != len(working):
+            saved["active"].fail(f"is {self.active}, but {len(working)} clients are active")
+        if not self.unnoticed.isdisjoint(i for i in range(self.n) if self.records[i].present):
+            saved["unnoticed"].fail("names a client that is there")
+        for record, part in zip(self.records, saved["records"].items(), strict=True):
+            i, answered = record.index, record.answer is not None
+            at = {kind for kind, clients in held.items() if i in clients}
+            expected = {type(record.parked)} if i in working and not answered else set()
+            timed = answered or (expected == {Gradient} and self.timed_gradients)
+            waits = not answered or isinstance(record.parked, Exchange | AllReduce)
+            if at != expected or timed != (i in scheduled) or not waits:
+                part.fail("is not where its algorithm has it: it would never go on, or go on twice")
+        if not self.changing and self.events.planned():
+            saved["events"].fail("has an event of the network, which does not change in this run")

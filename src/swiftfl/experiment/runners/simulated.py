@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from swiftfl.engines.engine import Engine
-from swiftfl.engines.membership import CHANGES
 from swiftfl.engines.simulation import checkpoint
+from swiftfl.engines.simulation.event_log import EVENTS
 from swiftfl.engines.simulation.sampled import Sampled
 from swiftfl.engines.simulation.virtual import Virtual
 from swiftfl.errors import UserError
@@ -24,7 +24,7 @@ from swiftfl.experiment.signals import StopRequest
 from swiftfl.record import RunFolder, SavedCheckpoint
 
 _STEPS_BETWEEN_LOOKS = 16
-_LONGEST = 0.5  # seconds without a look at the clock and at signals, as far as steps allow
+_LONGEST = 0.5  # seconds without a look at the clock and at signals, as far as gradients allow
 _log = logging.getLogger(__name__)
 
 
@@ -78,9 +78,8 @@ class SimulatedRunner:
         """Without what comes after the checkpoint: it will happen again."""
         if not self._restored:
             return [], _until(0, events)
-        logged = self.engine.logged if isinstance(self.engine, Virtual) else 0
         there = self.engine.iteration
-        return [row for row in rows if row.get("iteration", 0) <= there], _until(logged, events)
+        return [row for row in rows if row.get("iteration", 0) <= there], _until(self.engine.logged, events)
 
     def start(self) -> None:
         if not self._restored:
@@ -90,7 +89,7 @@ class SimulatedRunner:
         engine, every, began = self.engine, self._every, time.monotonic()
         target = engine.iteration + every - engine.iteration % every
         while engine.iteration < target and not engine.over and not stop():
-            engine.advance(min(_STEPS_BETWEEN_LOOKS, target - engine.iteration))
+            engine.advance(min(_STEPS_BETWEEN_LOOKS, target - engine.iteration), _LONGEST)
             if time.monotonic() - began > _LONGEST:
                 break
         return engine.over or engine.iteration == target
@@ -134,12 +133,12 @@ def _restore(engine: Virtual | Sampled, saved: SavedCheckpoint, file: Path) -> N
 
 
 def _until(logged: int, events: list[Row]) -> list[Row]:
-    """The events without changes of the network after the first `logged` ones."""
+    """The events without what the engine reported after the first `logged` ones."""
     kept = []
     for event in events:
-        if event["event"] in CHANGES:
+        if event["event"] in EVENTS:
             logged -= 1
-        if event["event"] not in CHANGES or logged >= 0:
+        if event["event"] not in EVENTS or logged >= 0:
             kept.append(event)
     return kept
 

@@ -74,8 +74,8 @@ def run(parameters: Parameters) -> Result:
         "first_below_by_rate": rated.first_below(parameters["level"]),
         "first_below_uniform": even.first_below(parameters["level"]),
         "first_below_of_weighted_model": weighted.first_below(parameters["level"]),
-        "steps_of_slow": engine.times.steps[SLOW],
-        "largest_delay": engine.largest_delay if parameters["method"] == "adpsgd" else None,
+        "steps_of_slow": engine.world.records[SLOW].steps,
+        "largest_delay": engine.figures()["largest_delay"] if parameters["method"] == "adpsgd" else None,
         "rho": None if parameters["method"] == "adpsgd" else coefficients.rho,
         "step_size": step,
     }

@@ -1,0 +1,289 @@
+"""A network that changes, in virtual time: `Membership` decides, `Churn` carries out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from swiftfl.engines.membership import Change, Membership, connected, read_change
+from swiftfl.engines.saved import Saved, Tree
+from swiftfl.engines.simulation.event_queue import NOBODY
+from swiftfl.engines.simulation.record import ClientRecord
+from swiftfl.engines.simulation.world import World
+from swiftfl.engines.terms import ALONE, Terms
+from swiftfl.graph.coefficients import promised
+from swiftfl.vector import Weights
+
+
+class Churn:
+    """The changes that are planned, and what clients did since their influence was last measured."""
+
+    def __init__(self, world: World, membership: Membership) -> None:
+        self.world, self.membership = world, membership
+        self._planned: dict[int, Change] = {}
+        self._measure_every = membership.dynamics.measure_every * world.n
+        self._measured_at = 0
+        self._steps_then = [0] * world.n
+        self._were_away: set[int] = set()
+        self._carry_out: dict[str, Callable[[Change], bool]] = {
+            "crash": self._crash,
+            "notice": self._notice,
+            "leave": self._leave,
+            "join": self._arrive,
+            "return": self._arrive,
+            "sleep": self._sleep,
+            "edge_down": self._edge,
+            "edge_up": self._edge,
+            "renew": self.renew,
+        }
+
+    def start(self) -> None:
+        """Take out whoever joins later, and plan the first changes."""
+        world = self.world
+        absent = [record for record in world.records if record.index not in self.membership.present]
+        for record in absent:
+            record.present = False
+            world.active -= 1
+            world.exchanges.exclude(record.index)
+            world.mailboxes.forget(record.index)
+            self._were_away.add(record.index)
+        if absent:
+            for i, (w, scale) in self.membership.renew().items():
+                world.adopt(world.records[i], Terms(w, scale))
+        for change in self.membership.first_changes():
+            self.plan(change)
+
+    def plan(self, change: Change) -> None:
+        self._planned[self.world.events.plan(change.time)] = change
+
+    @property
+    def somebody_will_come(self) -> bool:
+        return any(change.kind in ("return", "join") for change in self._planned.values())
+
+    def next_event(self) -> None:
+        """Carry out the next event, whether it is a client's or the network's."""
+        world = self.world
+        if world.events.heap[0][2] != NOBODY:
+            world.next_event()
+        else:
+            world.now, number, _ = world.events.pop()
+            change = self._planned.pop(number)
+            if self.membership.holds(change) and self._carry_out[change.kind](change):
+                for follower in self.membership.followers(change):
+                    self.plan(follower)
+        if world.iteration - self._measured_at >= self._measure_every:
+            self._measure()
+
+    def _note(self, change: Change, **more: object) -> None:
+        if change.edge is not None:
+            more = {"edge": list(change.edge), **more}
+        if change.client >= 0:
+            more = {"client": change.client, **more}
+        self.world.note(change.kind, **more)
+
+    # Each of the following carries out a change, and tells whether it made a difference.
+
+    def _crash(self, change: Change) -> bool:
+        """The client stops where it is; nobody knows yet."""
+        record = self.world.records[change.client]
+        if not self._goes(record):
+            return False
+        self._note(change)
+        self.world.unnoticed.add(record.index)
+        record.lost_until = self.world.now + self.membership.dynamics.notice
+        self.plan(Change(record.lost_until, "notice", record.index))
+        return True
+
+    def _goes(self, record: ClientRecord) -> bool:
+        """The client is gone, whatever it was doing; False if it was not there or has finished."""
+        if not record.present or record.finished:
+            return False
+        world, i = self.world, record.index
+        record.present = False
+        record.sleep_due = 0.0
+        record.parked = record.answer = None
+        self.membership.present.discard(i)
+        self._were_away.add(i)
+        world.active -= 1
+        world.events.cancel(i)
+        world.gradients.forget(i)
+        world.exchanges.forget(i)
+        world.reductions.forget(i)
+        return True
+
+    def _notice(self, change: Change) -> bool:
+        """The neighbours know: its weight stays with them, nobody waits for it, and CCS is renewed."""
+        world, record = self.world, self.world.records[change.client]
+        if record.index not in world.unnoticed or world.now < record.lost_until:
+            return False  # it was back before anybody noticed (and perhaps was lost again since)
+        self._note(change)
+        self._strike_off(record)
+        self._plan_renewal()
+        return True
+
+    def _strike_off(self, record: ClientRecord) -> None:
+        """Everybody knows that the client is gone."""
+        self.world.unnoticed.discard(record.index)
+        self.membership.known.discard(record.index)
+        self.world.mailboxes.forget(record.index)
+        self.world.nobody_waits_for(record)
+
+    def _plan_renewal(self) -> None:
+        self.plan(Change(self.world.now + self.membership.dynamics.renewal, "renew"))
+
+    def _leave(self, change: Change) -> bool:
+        """The client leaves in good order: the others know at once."""
+        record = self.world.records[change.client]
+        if not self._goes(record):
+            return False
+        record.lost_until = self.world.now
+        self._note(change)
+        self._strike_off(record)
+        self._plan_renewal()
+        return True
+
+    def _arrive(self, change: Change) -> bool:
+        """The client starts from a neighbour's newest model, alone until the next renewal."""
+        world, record = self.world, self.world.records[change.client]
+        if record.present or record.finished:
+            return False
+        source = self._source(record.index)
+        self._note(change, model_of=source)
+        self._strike_off(record)  # even if nobody had noticed yet: it is no longer in their rounds
+        record.present = True
+        self.membership.present.add(record.index)
+        self.membership.known.add(record.index)
+        world.active += 1
+        record.next_terms.clear()
+        world.adopt(record, ALONE)
+        record.clock.sleep(max(0.0, world.now - record.clock.now))
+        record.model = world.records[source].model
+        record.start = world.setup.first_state(record.model, self._counter(record))
+        record.discarding = record.move_left_out = False
+        world.start_client(record)
+        self._plan_renewal()
+        return True
+
+    def _source(self, i: int) -> int:
+        """Whose newest model client i starts from: its most advanced neighbour's, or its own."""
+        records = self.world.records
+        return max(self.membership.neighbours(i), key=lambda k: (records[k].start.c, -k), default=i)
+
+    def _counter(self, record: ClientRecord) -> int:
+        """Where a client that arrives goes on: where it was, or in the round of the others.
+
+        Those who have their reply already are past their round. Those who have finished do not count.
+        """
+        others = [
+            other.start.c + (other.answer is not None)
+            for other in self.world.records
+            if other.present and not other.finished and other is not record
+        ]
+        return max(others) if self.world.in_rounds and others else record.start.c
+
+    def _sleep(self, change: Change) -> bool:
+        """The client stops for a while and then goes on where it was.
+
+        One that waits for others sleeps when it has what it waits for.
+        """
+        record = self.world.records[change.client]
+        if not record.present or record.finished:
+            return False
+        self._note(change, seconds=change.seconds)
+        record.sleep_due += change.seconds
+        due = self.world.events.due(record.index)
+        if due is not None:
+            self.world.events.schedule(record.index, due + change.seconds)
+        return True
+
+    def _edge(self, change: Change) -> bool:
+        assert change.edge is not None
+        up = change.kind == "edge_up"
+        if not self.membership.change_edge(change.edge, up):
+            return False
+        self._note(change)
+        if up:
+            self.world.links.join(*change.edge, self.world.now)
+        else:
+            self.world.links.cut(*change.edge)
+        self._plan_renewal()
+        return True
+
+    # --- renewal -------------------------------------------------------------------------------
+
+    def renew(self, change: Change) -> bool:
+        """New coefficients for everybody who is known to be there, each from a round on."""
+        renewed = self.membership.renew()
+        first = self._first_rounds({i: w for i, (w, _) in renewed.items()})
+        for i, (w, scale) in renewed.items():
+            record, terms = self.world.records[i], Terms(w, scale, first[i])
+            if record.finished:
+                record.next_terms.clear()
+                self.world.adopt(record, terms)
+                continue
+            earlier = [waiting for waiting in record.next_terms if waiting.from_round < first[i]]
+            record.next_terms = [*earlier, terms]
+            self.world.exchanges.include(i, first[i])
+        components, checked = len(self.membership.components()), promised(self.membership.method)
+        self._note(change, components=components, clients=len(renewed), checked=checked)
+        return True
+
+    def _first_rounds(self, weights: dict[int, Weights]) -> dict[int, int]:
+        """From which round each client's new weights hold.
+
+        Where clients meet in rounds, all whom old or new edges join switch together, at the first round
+        that none of them has begun: both ends of an edge then agree on it in every round.
+        """
+        world = self.world
+        if not world.in_rounds:
+            return dict.fromkeys(weights, 0)
+        edges = set()
+        for i, new in weights.items():
+            record = world.records[i]
+            for w in (new, record.terms.w, *(terms.w for terms in record.next_terms)):
+                edges |= {(min(i, k), max(i, k)) for k in w.of}
+        group = [0] * world.n if world.exchanges.everyone else connected(world.n, edges)
+        first: dict[int, int] = {}
+        for i in weights:
+            first[group[i]] = max(first.get(group[i], 0), world.records[i].start.c + 1)
+        return {i: first[group[i]] for i in weights}
+
+    def _measure(self) -> None:
+        """Renew with each client's share of the steps since the last time as its influence."""
+        self._measured_at = self.world.iteration
+        if self.membership.dynamics.measured:
+            steps = [record.steps for record in self.world.records]
+            taken = [now - then for now, then in zip(steps, self._steps_then, strict=True)]
+            self.membership.measure(taken, self._were_away)
+            self._steps_then = steps
+            self._were_away = {record.index for record in self.world.records if not record.present}
+            self.renew(Change(self.world.now, "renew"))
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def state(self) -> Tree:
+        return {
+            "membership": self.membership.state(),
+            "planned": [[number, asdict(change)] for number, change in self._planned.items()],
+            "measured_at": self._measured_at,
+            "steps_then": list(self._steps_then),
+            "were_away": sorted(self._were_away),
+        }
+
+    def restore(self, saved: Saved) -> None:
+        n = self.world.n
+        self.membership.restore(saved["membership"])
+        self._planned = {}
+        for item in saved["planned"].items():
+            number, change = item.items(2)
+            self._planned[number.integer(1)] = read_change(change, n)
+        if set(self._planned) != self.world.events.planned():
+            saved["planned"].fail("does not have the changes that the event queue has")
+        if not all(map(self.membership.knows, self._planned.values())):
+            saved["planned"].fail("has a random change that was never drawn")
+        self._measured_at = saved["measured_at"].integer(0, self.world.iteration)
+        self._steps_then = [item.integer() for item in saved["steps_then"].items(n)]
+        self._were_away = set(saved["were_away"].clients(n))
+        for record in self.world.records:
+            if record.present != (record.index in self.membership.present):
+                saved["membership"]["present"].fail(f"disagrees with client {record.index}")

@@ -1,0 +1,160 @@
+"""What both simulated engines are: a world, and the order in which its clients go on.
+
+`Simulation` tells everything that the loop around an engine asks (`swiftfl.engines.engine`); `Virtual` and
+`Sampled` say who goes on next.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Any, ClassVar
+
+import numpy as np
+
+from swiftfl.engines.saved import Pool, Saved, Tree
+from swiftfl.engines.setup import Setup
+from swiftfl.engines.simulation.clocks import Timeline, WatchedClock
+from swiftfl.engines.simulation.world import World
+from swiftfl.engines.threads import one_thread
+from swiftfl.errors import UserError
+from swiftfl.vector import Vector
+
+_EVENTS_PER_STEP = 64  # a client step takes two or three, unless the network changes all the time
+_EVENTS_AT_LEAST = 1024
+_EVENTS_BETWEEN_LOOKS = 64
+
+
+class Simulation(ABC):
+    """An engine in one process that moves only when it is told to."""
+
+    name: ClassVar[str]
+
+    def __init__(self, setup: Setup, world: World) -> None:
+        self.setup = setup
+        self.n = setup.n
+        self.world = world
+        self._started = False
+
+    # --- running -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let every client run to its first gradient."""
+        self._begin()
+        with np.errstate(all="ignore"):
+            self.world.start()
+
+    def _begin(self) -> None:
+        if self._started:
+            raise UserError(f"the {self.name} engine has been started already; make a new one")
+        one_thread()
+        self._started = True
+
+    def advance(self, iterations: int, seconds: float = math.inf) -> None:
+        """Go on by so many client steps, or until the run is over.
+
+        It returns earlier after so many seconds, and where clients crash and return so often that hardly
+        any finishes a step: the caller asks `over`, looks at its signals and calls again.
+        """
+        if not self._started:
+            raise UserError(f"the {self.name} engine has not been started: call start() before advance()")
+        world, deadline = self.world, time.monotonic() + seconds
+        target = world.iteration + iterations
+        if self.setup.iterations is not None:
+            target = min(target, self.setup.iterations)
+        events = _EVENTS_AT_LEAST + _EVENTS_PER_STEP * iterations
+        with np.errstate(all="ignore"):  # numbers that are not finite are discarded, counted and reported
+            while world.iteration < target and events > 0 and not self.over:
+                self._advance(target, min(events, _EVENTS_BETWEEN_LOOKS))
+                events -= _EVENTS_BETWEEN_LOOKS
+                if time.monotonic() >= deadline:
+                    return
+
+    @abstractmethod
+    def _advance(self, target: int, events: int) -> None:
+        """Go on to `target` client steps or the end of the run, by at most so many events."""
+
+    @property
+    def over(self) -> bool:
+        limit = self.setup.iterations
+        return (limit is not None and self.world.iteration >= limit) or self.world.active == 0
+
+    def close(self) -> None:  # noqa: B027
+        """There is nothing to give back."""
+
+    # --- reading -------------------------------------------------------------------------------
+
+    @property
+    def iteration(self) -> int:
+        return self.world.iteration
+
+    @property
+    def now(self) -> float:
+        return self.world.now
+
+    @property
+    def models(self) -> list[Vector]:
+        return [record.model for record in self.world.records]
+
+    def members(self) -> list[int]:
+        """The clients whose models count: those who are there, and those who have finished."""
+        return [record.index for record in self.world.records if record.present]
+
+    def discarding(self) -> list[int]:
+        return [r.index for r in self.world.records if r.present and r.discarding]
+
+    def take_train_loss(self) -> float | None:
+        return self.world.gradients.take_loss()
+
+    def epochs(self) -> list[float]:
+        batches = self.setup.batches
+        return [r.steps / b.steps_per_epoch for r, b in zip(self.world.records, batches, strict=True)]
+
+    def seconds(self) -> dict[str, list[float]]:
+        clocks = [record.clock for record in self.world.records]
+        return {
+            "compute": [clock.compute for clock in clocks],
+            "communication": [clock.communication for clock in clocks],
+            "waiting": [clock.waiting for clock in clocks],
+        }
+
+    @property
+    def models_in_memory(self) -> int:
+        """Distinct models held: one per client, and older versions that a mailbox may still need."""
+        held = {id(x) for x in self.models}
+        return len(held.union(map(id, self.world.mailboxes.models())))
+
+    def take_log(self) -> list[dict[str, Any]]:
+        return self.world.log.take()
+
+    @property
+    def logged(self) -> int:
+        """How many rows of the log were taken, also before a resume."""
+        return self.world.log.taken
+
+    def figures(self) -> dict[str, Any]:
+        records = self.world.records
+        return {
+            "virtual_seconds": max(record.clock.now for record in records),
+            "largest_delay": self.world.cells.largest_delay,
+            "discarded": sum(record.discarded for record in records),
+        }
+
+    def watch(self, clients: Collection[int], seconds: float) -> Timeline:
+        """Remember what some clients do in the first seconds; before `start`."""
+        clocks = {i: WatchedClock(i, seconds) for i in clients}
+        for i, clock in clocks.items():
+            self.world.records[i].clock = clock
+        return Timeline(seconds, clocks)
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def state(self, pool: Pool) -> Tree:
+        return self.world.state(pool)
+
+    def restore(self, saved: Saved) -> None:
+        """Take the state of an engine of the same setup, instead of `start`."""
+        self._begin()
+        self.world.restore(saved)
