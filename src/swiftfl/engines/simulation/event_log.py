@@ -5,8 +5,8 @@ from __future__ import annotations
 from swiftfl.engines.membership import CHANGES
 from swiftfl.engines.saved import Saved, Tree
 
-DISCARDED = "discarded"
-EVENTS = (*CHANGES, DISCARDED)
+WARNING = "warning"
+EVENTS = (*CHANGES, WARNING)
 """The events that a simulated engine reports."""
 
 

@@ -20,7 +20,7 @@ from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.barriers import ExchangeBarrier, ReduceBarrier
 from swiftfl.engines.simulation.batched_mix import BatchedMixes, worthwhile
 from swiftfl.engines.simulation.cells import Cells
-from swiftfl.engines.simulation.event_log import DISCARDED, EventLog
+from swiftfl.engines.simulation.event_log import WARNING, EventLog
 from swiftfl.engines.simulation.event_queue import EventQueue
 from swiftfl.engines.simulation.gradients import PendingGradients
 from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
@@ -184,8 +184,8 @@ class World:
             record.discarded += 1
             if record.discarded == 1:
                 message = discard_message(record.index, record.start.c)
-                _log.warning(message)
-                self.note(DISCARDED, client=record.index, step=record.start.c, warning=message)
+                _log.warning("%s", message)
+                self.note(WARNING, client=record.index, text=message)
         return state
 
     def _finish(self, record: ClientRecord) -> None:
