@@ -147,11 +147,11 @@ def test_control_c_between_two_evaluations(tmp_path: Path, monkeypatch: pytest.M
     config = small(evaluation__every_epochs=1.0)
     advance, calls = Virtual.advance, []
 
-    def interrupted(engine: Virtual, iterations: int) -> None:
+    def interrupted(engine: Virtual, iterations: int, seconds: float) -> None:
         calls.append(iterations)
         if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        advance(engine, iterations)
+        advance(engine, iterations, seconds)
 
     monkeypatch.setattr(Virtual, "advance", interrupted)
     with pytest.raises(RunStopped):
