@@ -19,7 +19,12 @@ from swiftfl.algorithms import Swift
 SOURCE = Path(swiftfl.__file__).parent
 ALGORITHMS = sorted((SOURCE / "algorithms").glob("*.py"))
 
-ONE_PLACE = {"mpi4py": "transports/mpi.py"}
+ONE_PLACE = {
+    "mpi4py": "transports/mpi.py",
+    "pooch": "data/download.py",
+    "platformdirs": "data/download.py",
+    "filelock": "data/download.py",
+}
 """Libraries that only one file may import, so that one file says how they are used."""
 
 

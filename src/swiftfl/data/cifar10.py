@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from swiftfl.data.dataset import Dataset
-from swiftfl.data.download import Archive, fetch
+from swiftfl.data.download import Archive, cache_folder, fetch
 from swiftfl.data.registry import DATASETS
 from swiftfl.errors import UserError
 
@@ -34,7 +33,7 @@ def cifar10(folder: str | Path | None = None, download: bool = True) -> Dataset:
 
     Without a folder the files live in the user's cache, ~/.cache/swiftfl/cifar10.
     """
-    root = _cache() if folder is None else Path(folder)
+    root = cache_folder("cifar10") if folder is None else Path(folder)
     where = _find(root)
     if where is None and download:
         fetch("cifar10", OFFICIAL, root)
@@ -51,11 +50,6 @@ def cifar10(folder: str | Path | None = None, download: bool = True) -> Dataset:
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
     )
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "swiftfl" / "cifar10"
 
 
 def _find(root: Path) -> Path | None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import tarfile
 import tempfile
-import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,20 +30,50 @@ def fetch(name: str, archive: Archive, folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
-            packed = Path(scratch, "archive")
-            _download(name, archive, packed)
-            unpacked = Path(scratch, "unpacked")
-            _unpack(name, archive, packed, unpacked)
-            for member in archive.members:
-                (folder / member).parent.mkdir(parents=True, exist_ok=True)
-                (unpacked / member).replace(folder / member)
+        with _alone(folder):
+            if not _complete(archive, folder):
+                _fetch(name, archive, folder)
     except (OSError, tarfile.TarError) as error:
-        reason = getattr(error, "reason", None) or error
-        _remove_empty(missing)
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"{name}: its files are not in {folder}, and {archive.url} could not be fetched ({reason})"
         ) from None
+    finally:
+        _remove_empty(missing)
+
+
+def _fetch(name: str, archive: Archive, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
+        unpacked = Path(scratch, "unpacked")
+        _unpack(name, archive, _download(name, archive, Path(scratch)), unpacked)
+        for member in archive.members:
+            (folder / member).parent.mkdir(parents=True, exist_ok=True)
+            (unpacked / member).replace(folder / member)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process downloads, the others wait and find the files."""
+    import filelock
+
+    lock = filelock.FileLock(folder / ".download.lock")
+    with lock:
+        try:
+            yield
+        finally:  # a process that waits for the removed file may download again, and does no harm
+            Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def _complete(archive: Archive, folder: Path) -> bool:
+    sizes = {folder / member: size for member, size in archive.members.items()}
+    return bool(sizes) and all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
+
+
+def cache_folder(name: str) -> Path:
+    """Where files live that can be downloaded again, ~/.cache/swiftfl/NAME on Linux."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("swiftfl") / name
 
 
 def _remove_empty(folders: list[Path]) -> None:
@@ -55,17 +83,48 @@ def _remove_empty(folders: list[Path]) -> None:
             path.rmdir()
 
 
-def _download(name: str, archive: Archive, to: Path) -> None:
-    digest, received = hashlib.md5(usedforsecurity=False), 0
-    with urllib.request.urlopen(archive.url, timeout=_PATIENCE) as source, to.open("wb") as target:
-        while piece := source.read(_PIECE):
-            received += len(piece)
-            if received > archive.most:
-                break
-            digest.update(piece)
-            target.write(piece)
-    if digest.hexdigest() != archive.md5:
-        raise UserError(f"{name}: what {archive.url} sent is not the official file (checksum differs)")
+def _download(name: str, archive: Archive, folder: Path) -> Path:
+    """The archive, complete and with the right checksum, in `folder`."""
+    import pooch  # takes a while to import, and few runs download
+
+    pooch.get_logger().setLevel("WARNING")
+    try:
+        file = pooch.retrieve(
+            archive.url,
+            known_hash=f"md5:{archive.md5}",
+            fname="archive",
+            path=folder,
+            downloader=pooch.HTTPDownloader(timeout=_PATIENCE, progressbar=_Ceiling(archive.most)),
+        )
+    except (ValueError, _TooLarge):  # ValueError: a wrong checksum
+        raise UserError(
+            f"{name}: what {archive.url} sent is not the official file (checksum differs)"
+        ) from None
+    return Path(file)
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _Ceiling:
+    """Stops a download that goes on and on; in place of a progress bar, which is told of every piece."""
+
+    total = 0
+
+    def __init__(self, most: int) -> None:
+        self._most, self._received = most, 0
+
+    def update(self, size: int) -> None:
+        self._received += size
+        if self._received > self._most:
+            raise _TooLarge
+
+    def reset(self) -> None:
+        self._received = 0
+
+    def close(self) -> None:
+        pass
 
 
 def _unpack(name: str, archive: Archive, packed: Path, to: Path) -> None:

@@ -1,11 +1,15 @@
 """Datasets from files: what is right is read, what is wrong is refused before it is believed."""
 
+import functools
 import gzip
 import hashlib
+import http.server
 import io
 import os
 import struct
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +18,7 @@ import torch
 from swiftfl.data import cifar10 as cifar
 from swiftfl.data import dataset, from_tensors, from_torch_dataset
 from swiftfl.data import fashion_mnist as fashion
-from swiftfl.data.download import Archive
+from swiftfl.data.download import Archive, cache_folder, fetch
 from swiftfl.errors import UserError
 
 
@@ -122,36 +126,87 @@ def packed(files):
     return target.getvalue()
 
 
-def offer(monkeypatch, tmp_path, files, md5=None):
-    path = tmp_path / "offered.tar.gz"
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A web server for one folder; its `asked` counts the downloads."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self):
+            served.asked += 1
+            super().do_GET()
+
+        def log_message(self, *arguments):
+            pass
+
+    (tmp_path / "offered").mkdir()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    handler = functools.partial(Handler, directory=tmp_path / "offered")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
+        served.asked = 0
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        yield served
+        served.shutdown()
+
+
+def offer(monkeypatch, server, tmp_path, files, md5=None, most=10**7):
+    path = tmp_path / "offered" / "cifar.tar.gz"
     path.write_bytes(packed(files))
     md5 = md5 or hashlib.md5(path.read_bytes()).hexdigest()
+    address = f"http://127.0.0.1:{server.server_port}/cifar.tar.gz"
     members = {f"{cifar.FOLDER}/{name}": 20 * cifar.RECORD for name in (*cifar.TRAIN, cifar.TEST)}
-    monkeypatch.setattr(cifar, "OFFICIAL", Archive(path.as_uri(), md5, 10**7, members))
+    monkeypatch.setattr(cifar, "OFFICIAL", Archive(address, md5, most, members))
 
 
-def test_cifar10_is_downloaded_checked_and_unpacked(tmp_path, small, monkeypatch):
+def test_cifar10_is_downloaded_checked_and_unpacked(tmp_path, small, server, monkeypatch):
     files = {f"{cifar.FOLDER}/{name}": body for name, body in small.items()}
-    offer(monkeypatch, tmp_path, {"../evil": b"x", **files, f"{cifar.FOLDER}/extra": b"y"})
+    offer(monkeypatch, server, tmp_path, {"../evil": b"x", **files, f"{cifar.FOLDER}/extra": b"y"})
     folder = tmp_path / "data" / "here"
     assert dataset("cifar10", folder).size == 100
     assert sorted(p.name for p in folder.iterdir()) == [cifar.FOLDER]
     assert sorted(p.name for p in (folder / cifar.FOLDER).iterdir()) == sorted(small)
     assert not (tmp_path / "data" / "evil").exists()
-    (tmp_path / "offered.tar.gz").unlink()
-    assert dataset("cifar10", folder).size == 100  # no second download
+    assert dataset("cifar10", folder).size == 100
+    assert server.asked == 1  # no second download
 
 
-def test_a_false_archive_leaves_nothing_behind(tmp_path, small, monkeypatch):
+def test_two_at_once_download_once(tmp_path, small, server, monkeypatch):
+    offer(monkeypatch, server, tmp_path, {f"{cifar.FOLDER}/{name}": body for name, body in small.items()})
+    start = threading.Barrier(2)
+
+    def load(_):
+        start.wait(timeout=30)
+        return fetch("cifar10", cifar.OFFICIAL, tmp_path / "data")
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(load, range(2)))
+    assert server.asked == 1
+    assert dataset("cifar10", tmp_path / "data", download=False).size == 100
+    assert [p.name for p in (tmp_path / "data").iterdir()] == [cifar.FOLDER]
+
+
+def test_a_download_without_end_is_stopped(tmp_path, small, server, monkeypatch):
     files = {f"{cifar.FOLDER}/{name}": body for name, body in small.items()}
-    offer(monkeypatch, tmp_path, files, md5="0" * 32)
+    offer(monkeypatch, server, tmp_path, files, most=1000)
+    with pytest.raises(UserError, match="is not the official file"):
+        dataset("cifar10", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_cache_follows_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder("cifar10") == tmp_path / "swiftfl" / "cifar10"
+
+
+def test_a_false_archive_leaves_nothing_behind(tmp_path, small, server, monkeypatch):
+    files = {f"{cifar.FOLDER}/{name}": body for name, body in small.items()}
+    offer(monkeypatch, server, tmp_path, files, md5="0" * 32)
     with pytest.raises(UserError, match="checksum differs"):
         dataset("cifar10", tmp_path / "data")
     files.pop(f"{cifar.FOLDER}/{cifar.TEST}")
-    offer(monkeypatch, tmp_path, files)
+    offer(monkeypatch, server, tmp_path, files)
     with pytest.raises(UserError, match=r"no file cifar-10-batches-bin/test_batch.bin of 61460 bytes"):
         dataset("cifar10", tmp_path / "data")
-    assert list((tmp_path / "data").iterdir()) == []
+    assert not (tmp_path / "data").exists()
 
 
 def test_no_network_is_one_clear_line(tmp_path, monkeypatch):
