@@ -23,7 +23,7 @@ ONE_PLACE = {
     "mpi4py": "transports/mpi.py",
     "pooch": "data/download.py",
     "platformdirs": "data/download.py",
-    "filelock": "data/download.py",
+    "filelock": "lock.py",
 }
 """Libraries that only one file may import, so that one file says how they are used."""
 

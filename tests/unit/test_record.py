@@ -248,7 +248,7 @@ def test_where_no_checkpoint_can_be_read_that_is_said(twice: RunFolder, name: st
 HOLD = """
 import sys, time
 from pathlib import Path
-from swiftfl.record.lock import locked
+from swiftfl.lock import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from swiftfl.errors import UserError
+from swiftfl.lock import locked
 
 _PIECE = 1 << 20
 _PATIENCE = 30.0  # seconds without a byte
@@ -30,7 +31,7 @@ def fetch(name: str, archive: Archive, folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with locked(folder, patience=-1):  # one process downloads, the others wait and find the files
             if not _complete(archive, folder):
                 _fetch(name, archive, folder)
     except (OSError, tarfile.TarError) as error:
@@ -49,19 +50,6 @@ def _fetch(name: str, archive: Archive, folder: Path) -> None:
         for member in archive.members:
             (folder / member).parent.mkdir(parents=True, exist_ok=True)
             (unpacked / member).replace(folder / member)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process downloads, the others wait and find the files."""
-    import filelock
-
-    lock = filelock.FileLock(folder / ".download.lock")
-    with lock:
-        try:
-            yield
-        finally:  # a process that waits for the removed file may download again, and does no harm
-            Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _complete(archive: Archive, folder: Path) -> bool:
@@ -96,14 +84,14 @@ def _download(name: str, archive: Archive, folder: Path) -> Path:
             path=folder,
             downloader=pooch.HTTPDownloader(timeout=_PATIENCE, progressbar=_Ceiling(archive.most)),
         )
-    except (ValueError, _TooLarge):  # ValueError: a wrong checksum
+    except (ValueError, _TooLargeError):  # ValueError: a wrong checksum
         raise UserError(
             f"{name}: what {archive.url} sent is not the official file (checksum differs)"
         ) from None
     return Path(file)
 
 
-class _TooLarge(Exception):
+class _TooLargeError(Exception):
     pass
 
 
@@ -118,7 +106,7 @@ class _Ceiling:
     def update(self, size: int) -> None:
         self._received += size
         if self._received > self._most:
-            raise _TooLarge
+            raise _TooLargeError
 
     def reset(self) -> None:
         self._received = 0

@@ -8,7 +8,7 @@
     summary.json         the numbers of the table
     models.safetensors   the final models, (clients, d), and their average
     checkpoint/          where a paused run goes on (record/checkpoints.py)
-    .lock                while a process writes the folder (record/lock.py)
+    .lock                while a process writes the folder (lock.py)
 
 Nothing is pickled. Whole files appear at once (swiftfl/files.py). JSON is strict: a number that is not
 finite is null.
@@ -35,8 +35,8 @@ from safetensors.numpy import load_file, save_file
 from swiftfl._version import __version__
 from swiftfl.errors import UserError
 from swiftfl.files import json_text, read_text_file, remove_stale, reported, write_atomically, write_json
+from swiftfl.lock import LOCK, locked
 from swiftfl.record.checkpoints import Checkpoints
-from swiftfl.record.lock import LOCK, locked
 from swiftfl.vector import Vector
 
 CLIENTS = "clients"

@@ -1,4 +1,4 @@
-"""One process at a time writes a run folder.
+"""One process at a time writes a folder: a run's, or one that a dataset is downloaded into.
 
 The lock belongs to the process that holds it and goes with it, however it ends: a file that a killed
 process left behind locks nothing.
@@ -22,10 +22,13 @@ _PATIENCE = 0.5  # seconds for somebody who is just leaving
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; a `UserError` that names the process if another one holds it."""
+def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
+    """Hold the lock of a folder; a `UserError` that names the process if another one holds it.
+
+    Waits for `patience` seconds, or for ever if that is negative.
+    """
     file = folder / LOCK
-    lock = FileLock(file, timeout=_PATIENCE, thread_local=False)
+    lock = FileLock(file, timeout=patience, thread_local=False)
     with reported(folder, "write to"):
         try:
             lock.acquire()
