@@ -5,20 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from in_process_wire import Hub
+from live_worlds import LIMIT, live_setup, resumed, running, under_way
 
+from swiftfl.algorithm import Algorithm
+from swiftfl.algorithms import Swift, dsgd
+from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.saves import read_all
 from swiftfl.errors import UserError
+from swiftfl.rules import SGD
+from swiftfl.schedule import every
 from swiftfl.transports.base import Lost, Transport
 from swiftfl.transports.codec import CODECS, IDENTITY, Bytes, Codec, Identity, codec, decode, transmitted
 from swiftfl.transports.memory import MemoryPlan
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import MODEL, OFFER
 from swiftfl.transports.shared_memory import SharedMemory
-from swiftfl.vector import Memory, Vector
+from swiftfl.vector import Memory, Vector, finite
+from swiftfl.verbs import Verb
 
 SIZE = 1000
 PAIR = [(1,), (0,)]
@@ -202,3 +212,37 @@ def test_codecs_are_found_by_name() -> None:
     assert CODECS["identity"] is Identity
     with pytest.raises(UserError, match="did you mean identity"):
         CODECS["identiy"]
+
+
+# --- in live runs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "method"),
+    [(Swift(every(1), SGD(0.9)), "ccs"), (dsgd(), "metropolis")],
+    ids=["swift", "dsgd"],
+)
+def test_a_run_with_a_codec_stops_goes_on_and_is_replayed(
+    algorithm: Algorithm[Verb], method: str, tmp_path: Path
+) -> None:
+    """Whoever evaluates sees the models themselves; what the codec remembers is in the clients' saves."""
+    setup = replace(
+        live_setup(algorithm, seconds=0.002, method=method, epochs=12, dimension=50), codec=HalfWithFeedback
+    )
+    folder = tmp_path / "clients"
+    with running(setup, folder) as engine:
+        under_way(engine, 5)
+        engine.stop()
+        assert engine.wait(LIMIT)
+        assert engine.stopped
+    saved = read_all(folder, 0, setup.first_state(setup.workload.initial(setup.seed)))[0][0]
+    assert finite(saved.codec["left"])
+    assert saved.codec["left"].any()
+    with resumed(setup, folder) as engine:
+        assert engine.wait(LIMIT)
+        live = engine.models
+    for mine, again in zip(live, replay(setup, folder), strict=True):
+        np.testing.assert_array_equal(mine, again)
+    exact = replay(replace(setup, codec=Identity), folder)
+    assert any((mine != other).any() for mine, other in zip(live, exact, strict=True))
+    assert any((mine != mine.astype(np.float16)).any() for mine in live)

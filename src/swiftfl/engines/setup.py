@@ -13,6 +13,7 @@ from swiftfl.engines.membership import Membership
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
 from swiftfl.schedule import StepSize
+from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.vector import Vector, Weights
 from swiftfl.verbs import Verb
 from swiftfl.workload.base import Workload
@@ -68,6 +69,8 @@ class Setup:
     epochs: int | None = None
     iterations: int | None = None
     seed: int = 0
+    codec: MakeCodec = Identity
+    """What models pass through on their way to neighbours."""
 
     def __post_init__(self) -> None:
         if not len(self.weights) == len(self.batches) == len(self.influence):

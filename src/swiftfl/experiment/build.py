@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given, proportional_to, uniform
 from swiftfl.rules import RULES
 from swiftfl.schedule import Decay
+from swiftfl.transports.registry import CODECS
 from swiftfl.verbs import Verb
 from swiftfl.workload.emulated import Emulated
 from swiftfl.workload.models import model
@@ -85,6 +87,7 @@ def build(config: Config) -> Parts:
         iterations=config.engine.iterations,
         seed=config.seed,
         network=build_network(config, coefficients),
+        codec=partial(CODECS[config.engine.codec], **config.engine.codec_options),
     )
     return Parts(data, parts, workload, graph, coefficients, setup)
 

@@ -37,6 +37,7 @@ from swiftfl.registry import options_of, suggestion
 from swiftfl.rules import RULES
 from swiftfl.schedule import EpochOfDecay
 from swiftfl.settings import Count, SettingError, checked_options, no_such_setting, requirement
+from swiftfl.transports.registry import CODECS, TRANSPORTS
 from swiftfl.workload.metrics import METRICS
 from swiftfl.workload.models import MODELS, model_options
 
@@ -238,7 +239,8 @@ class NetworkConfig(Section):
 class LiveConfig(Section):
     """Of runs with real processes: saves, record, restarts, and how often the parent evaluates.
 
-    `gradient_seconds` replaces every gradient by a sleep: an accelerator that is not there.
+    `gradient_seconds` replaces every gradient by a sleep: an accelerator that is not there. `transport` is
+    how models travel between the processes of engine local.
     """
 
     save_seconds: Annotated[float, Field(gt=0)] | None = LiveOptions.save_seconds
@@ -247,6 +249,12 @@ class LiveConfig(Section):
     restart_lost: bool = LiveOptions.restart_lost
     evaluate_seconds: Annotated[float, Field(gt=0)] = 2.0
     gradient_seconds: Seconds | None = None
+    transport: str = "shared_memory"
+
+    @field_validator("transport")
+    @classmethod
+    def _transport_exists(cls, name: str) -> str:
+        return TRANSPORTS[name].name
 
 
 class EngineConfig(Section):
@@ -257,6 +265,19 @@ class EngineConfig(Section):
     costs: CostsConfig = CostsConfig()
     network: NetworkConfig = NetworkConfig()
     live: LiveConfig = LiveConfig()
+    codec: str = "identity"
+    codec_options: Tree = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_codec(cls, tree: Any) -> Any:
+        name, _ = named(tree, "codec", "identity")
+        given = tree.get("codec_options", {}) if name is not None else None
+        if name is None or not isinstance(given, Mapping):
+            return tree
+        known = options_of(CODECS[name])
+        values = checked_options(f"codec {name}", known, given, "engine.codec_options.")
+        return {**tree, "codec_options": values}
 
     @property
     def real(self) -> bool:

@@ -86,6 +86,7 @@ class LiveClient:
         self._left_out = False  # whether this step's move was not finite, and left out
         self._cell = False
         self._publishes = False
+        self._sent: tuple[int, Vector] | None = None  # the step and the model that were published last
         self._waiting_terms: list[Terms] = []
         self.me: Client = self._adopt(terms)
         self._serve: dict[type, Callable[[Any], object]] = {
@@ -169,7 +170,13 @@ class LiveClient:
 
     def announce(self) -> None:
         """Publish the model that this client starts from, so that neighbours can use it."""
-        self.transport.publish(self.state.x, version(self.incarnation, self.state.c))
+        self._send(self.state.x, self.state.c)
+
+    def _send(self, x: Vector, c: int) -> None:
+        """Publish a model under the version of step c, once: a codec may remember what it has encoded."""
+        if self._sent is None or self._sent[0] != c or self._sent[1] is not x:
+            self._sent = (c, x)
+            self.transport.publish(x, version(self.incarnation, c))
 
     def _show(self) -> None:
         """Let whoever evaluates see the model, if it is asked for."""
@@ -184,7 +191,7 @@ class LiveClient:
 
     def _finish(self) -> Outcome:
         """The last model stays with the neighbours, and nobody waits for this client any more."""
-        self.transport.publish(self.state.x, version(self.incarnation, self.state.c))
+        self._send(self.state.x, self.state.c)
         self.transport.finish()
         self.journal.end(self.state.c)
         self._save(self.state)
@@ -195,11 +202,11 @@ class LiveClient:
         """When everybody has finished: a cell that others have changed since is published again."""
         if self._cell:
             self.state = self._current()
-            self.transport.publish(self.state.x, version(self.incarnation, self.state.c))
+            self._send(self.state.x, self.state.c)
             self._save(self.state)
 
     def _save(self, state: State) -> None:
-        if not self.saver.save(state, self.tally, time.perf_counter()):
+        if not self.saver.save(state, self.tally, time.perf_counter(), self.transport.codec.state()):
             self.tally.saves_failed = self.saver.failed
 
     def _current(self) -> State:
@@ -247,7 +254,7 @@ class LiveClient:
         self._publishes = True
         self._start()
         self._note_used()
-        self.transport.publish(verb.x, version(self.incarnation, verb.version))
+        self._send(verb.x, verb.version)
         self._communicated()
 
     def _gradient(self, verb: Gradient) -> Slope:

@@ -29,11 +29,13 @@ from swiftfl.engines.live.journal import (
     needed,
     read_incarnations,
     set_targets,
+    split,
     version,
 )
 from swiftfl.engines.setup import Setup
 from swiftfl.errors import UserError
-from swiftfl.vector import Vector, finite, mix
+from swiftfl.transports.codec import Codec, transmitted
+from swiftfl.vector import Memory, Vector, finite, mix
 from swiftfl.verbs import AllReduce, Exchange, Fetch, Gradient, Mix, Publish, Verb
 
 Waiting = Iterator[None]
@@ -51,6 +53,15 @@ class RecordedInbox(LazyInbox):
     def take(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
         use(self._models[k])
         return True
+
+
+class _Sender:
+    """One incarnation's codec, what it has published last, and what of that arrives."""
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self.last: tuple[int, Vector] | None = None
+        self.image: Vector | None = None
 
 
 class Replay:
@@ -71,7 +82,10 @@ class Replay:
         self._offers: dict[Offer, Vector] = {}
         self._given: dict[tuple[int, int], dict[int, AllReduce]] = {}
         self._saves = {(each.client, *each.source) for each in self.incarnations if each.how == "save"}
-        self._saved: dict[tuple[int, ...], State] = {}
+        self._saved: dict[tuple[int, ...], tuple[State, Memory]] = {}
+        self._senders: dict[tuple[int, int], _Sender] = {}
+        self._sources = {each.source[:2] for each in self.incarnations if self._copies_a_save(each)}
+        self._exact: dict[tuple[int, ...], Vector] = {}
         self._final: dict[tuple[int, int], State] = {}
 
     def _offers_used(self) -> Counter[Offer]:
@@ -127,9 +141,13 @@ class Replay:
     def _play(self, incarnation: Incarnation) -> Waiting:
         """Takes the steps of an incarnation; yields after each, and whenever something is not there yet."""
         state = yield from self._first_state(incarnation)
+        self._publish(incarnation, state.c, state.x)
         while True:
+            if state.c == incarnation.target and self._has_finished(incarnation, state):
+                self._publish(incarnation, state.c, state.x)
             self._keep(incarnation, state)
             if state.c == incarnation.target:
+                self._publish(incarnation, state.c, state.x)
                 self._final[incarnation.client, incarnation.number] = state
                 self._moved = True
             if state.c >= incarnation.target and not self._offers_more(incarnation, state):
@@ -154,19 +172,42 @@ class Replay:
             name = (incarnation.client, *incarnation.source)
             while name not in self._saved:
                 yield
-            saved = self._saved[name]
+            saved, memory = self._saved[name]
+            self._sender(incarnation).codec.restore(memory)
             return State(saved.x, incarnation.c, saved.memory)
         wanted = incarnation.source[0], incarnation.source[1]
+        if self._copies_a_save(incarnation):
+            while wanted not in self._exact:
+                yield
+            return self.setup.first_state(self._exact[wanted], incarnation.c)
         while not self._is_there(wanted):
             yield
         return self.setup.first_state(self._use(wanted), incarnation.c)
 
+    def _copies_a_save(self, incarnation: Incarnation) -> bool:
+        """Whether a client started from a neighbour's model as it was saved, not as it was published."""
+        if incarnation.how != "model":
+            return False
+        client, (number, c) = incarnation.source[0], split(incarnation.source[1])
+        sessions = {
+            each.session for each in self.incarnations if (each.client, each.number) == (client, number)
+        }
+        return c != 0 and incarnation.session not in sessions
+
+    def _has_finished(self, incarnation: Incarnation, state: State) -> bool:
+        """Whether a client that ended published its last model; one that was stopped did not."""
+        return incarnation.end is not None and (
+            state.c > self.setup.steps_of(incarnation.client) or incarnation is self.last[incarnation.client]
+        )
+
     def _keep(self, incarnation: Incarnation, state: State) -> None:
         """What others, or a later incarnation, need of the state at the start of a step."""
-        self._publish(incarnation.client, version(incarnation.number, state.c), state.x)
         name = (incarnation.client, incarnation.number, state.c)
         if name in self._saves:
-            self._saved[name] = state
+            self._saved[name] = (state, dict(self._sender(incarnation).codec.state()))
+        model = (incarnation.client, version(incarnation.number, state.c))
+        if model in self._sources:
+            self._exact[model] = state.x
         self._moved = True
 
     def _step(self, incarnation: Incarnation, state: State) -> Generator[None, None, State | None]:
@@ -193,7 +234,7 @@ class Replay:
         if isinstance(verb, Gradient):
             return self.setup.workload.gradient(verb.x, verb.batch)
         if isinstance(verb, Publish):
-            self._publish(incarnation.client, version(incarnation.number, verb.version), verb.x)
+            self._publish(incarnation, verb.version, verb.x)
             return None
         if isinstance(verb, Fetch):
             wanted = incarnation.fetched.get(name, {}).items()
@@ -215,9 +256,22 @@ class Replay:
 
     # --- published models ----------------------------------------------------------------------
 
-    def _publish(self, client: int, number: int, x: Vector) -> None:
-        if self._uses[client, number] > 0:
-            self._kept[client, number] = x
+    def _sender(self, incarnation: Incarnation) -> _Sender:
+        name = (incarnation.client, incarnation.number)
+        if name not in self._senders:
+            self._senders[name] = _Sender(self.setup.codec())
+        return self._senders[name]
+
+    def _publish(self, incarnation: Incarnation, c: int, x: Vector) -> None:
+        """As the client did then: every model once, through its codec."""
+        sender = self._sender(incarnation)
+        if sender.last is None or sender.last[0] != c or sender.last[1] is not x:
+            sender.last = (c, x)
+            sender.image = transmitted(sender.codec, x)
+            name = (incarnation.client, version(incarnation.number, c))
+            if self._uses[name] > 0:
+                self._kept[name] = sender.image
+            self._moved = True
 
     def _is_there(self, name: ModelName) -> bool:
         return name[1] == 0 or name in self._kept
@@ -233,8 +287,9 @@ class Replay:
 
     def _offer(self, incarnation: Incarnation, verb: Exchange) -> None:
         own = (incarnation.client, incarnation.session, verb.round)
+        image = transmitted(self._sender(incarnation).codec, verb.x)
         if self._offer_uses[own]:
-            self._offers[own] = verb.x
+            self._offers[own] = image
             self._moved = True
 
     def _exchange(self, incarnation: Incarnation, name: InboxName) -> Generator[None, None, RecordedInbox]:
@@ -247,16 +302,16 @@ class Replay:
     def _is_made(self, offer: Offer) -> bool:
         return offer in self._offers or self._finished(offer) is not None
 
-    def _finished(self, offer: Offer) -> State | None:
-        """The last state of a client that had finished before this round."""
+    def _finished(self, offer: Offer) -> Vector | None:
+        """The last model, as it was published, of a client that had finished before this round."""
         last = self.last[offer[0]]
         over = last.end is not None and offer[2] >= last.end and last.session == offer[1]
-        return self._final.get((last.client, last.number)) if over else None
+        return self._sender(last).image if over and (last.client, last.number) in self._final else None
 
     def _use_offer(self, offer: Offer) -> Vector:
         finished = self._finished(offer)
         if finished is not None:
-            return finished.x
+            return finished
         self._offer_uses[offer] -= 1
         return self._offers[offer] if self._offer_uses[offer] else self._offers.pop(offer)
 

@@ -9,7 +9,7 @@ first step is refused, unless that is asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from swiftfl.engines.live.saves import read_all
 from swiftfl.engines.live.status import Tally
 from swiftfl.engines.setup import Setup
 from swiftfl.errors import UserError
+from swiftfl.vector import Memory
 
 
 @dataclass(frozen=True)
@@ -185,19 +186,29 @@ def _with_replacements(saves: Sequence[_Saves], wanted: int, setup: Setup) -> li
     return starts
 
 
-def load_start(
-    folder: Path | None, setup: Setup, i: int, start: Start | None, c: int = 1
-) -> tuple[State, Tally, str, tuple[int, ...]]:
+@dataclass(frozen=True)
+class FirstState:
+    """What a client starts with, and for its journal, how and from where that is."""
+
+    state: State
+    tally: Tally
+    how: str = "initial"
+    source: tuple[int, ...] = ()
+    codec: Memory = field(default_factory=dict)
+    """What the codec of its models remembered."""
+
+
+def load_start(folder: Path | None, setup: Setup, i: int, start: Start | None, c: int = 1) -> FirstState:
     """Client i's first state, what it has counted before, and its source as the journal has it."""
     first = setup.first_state(setup.workload.initial(setup.seed), c)
     if start is None or folder is None:
-        return first, Tally(), "initial", ()
+        return FirstState(first, Tally())
     for saved in read_all(folder, start.client, first)[0]:
         if (saved.incarnation, saved.state.c) != (start.incarnation, start.saved_c):
             continue
         if start.client == i:
             state = State(saved.state.x, start.c, saved.state.memory)
-            return state, saved.tally, "save", (saved.incarnation, saved.state.c)
+            return FirstState(state, saved.tally, "save", (saved.incarnation, saved.state.c), saved.codec)
         source = (start.client, version(saved.incarnation, saved.state.c))
-        return setup.first_state(saved.state.x, start.c), Tally(), "model", source
+        return FirstState(setup.first_state(saved.state.x, start.c), Tally(), "model", source)
     raise UserError(f"client {i} has lost its save of step {start.saved_c}")

@@ -23,10 +23,10 @@ from swiftfl.engines.live.inbox import REASONS
 from swiftfl.engines.live.status import Tally
 from swiftfl.errors import UserError
 from swiftfl.files import sync_folder, write_atomically
-from swiftfl.vector import Vector, finite
+from swiftfl.vector import Memory, Vector, finite
 
 FORMAT = "swiftfl-client-3"
-_MEMORY = "memory."  # arrays of the update rule
+_MEMORY, _CODEC = "memory.", "codec."  # arrays of the update rule, and of the codec
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Saved:
     state: State
     incarnation: int
     tally: Tally = field(default_factory=Tally)
+    codec: Memory = field(default_factory=dict)
+    """What the codec of the client's models remembered."""
 
 
 def paths(folder: Path, client: int) -> tuple[Path, Path, Path]:
@@ -46,7 +48,7 @@ def paths(folder: Path, client: int) -> tuple[Path, Path, Path]:
 
 def write(folder: Path, client: int, saved: Saved) -> None:
     """Add a save; the oldest goes when the new one is complete. A full disk is a UserError."""
-    arrays = _arrays(saved.state)
+    arrays = {**_arrays(saved.state), **_named(_CODEC, saved.codec)}
     about = {
         "format": FORMAT,
         "client": str(client),
@@ -61,8 +63,16 @@ def write(folder: Path, client: int, saved: Saved) -> None:
 
 
 def _arrays(state: State) -> dict[str, Vector]:
-    memory = {f"{_MEMORY}{name}": np.ascontiguousarray(array) for name, array in state.memory.items()}
-    return {"x": np.ascontiguousarray(state.x), **memory}
+    return {"x": np.ascontiguousarray(state.x), **_named(_MEMORY, state.memory)}
+
+
+def _named(kind: str, memory: Memory) -> dict[str, Vector]:
+    return {f"{kind}{name}": np.ascontiguousarray(array) for name, array in memory.items()}
+
+
+def _without(kind: str, arrays: Mapping[str, Vector]) -> dict[str, Vector]:
+    """The arrays of one kind, under their own names."""
+    return {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
 
 
 def _checksum(arrays: Mapping[str, Vector], about: Mapping[str, str]) -> str:
@@ -103,13 +113,14 @@ def read(file: Path, client: int, like: State) -> Saved:
         if isinstance(error, UserError):
             raise
         raise UserError(f"cannot read {file}: {error}") from None
+    codec = _without(_CODEC, arrays)
     expected = {name: (array.shape, array.dtype) for name, array in _arrays(like).items()}
-    if {name: (array.shape, array.dtype) for name, array in arrays.items()} != expected:
+    of_state = {name: array for name, array in arrays.items() if not name.startswith(_CODEC)}
+    if {name: (array.shape, array.dtype) for name, array in of_state.items()} != expected:
         raise UserError(f"{file} does not hold a model of {like.x.size} numbers and the memory of this rule")
     if not all(finite(array.reshape(-1)) for array in arrays.values()):
         raise UserError(f"{file} holds numbers that are not finite")
-    x = arrays.pop("x")
-    return Saved(State(x, c, {k.removeprefix(_MEMORY): a for k, a in arrays.items()}), incarnation, tally)
+    return Saved(State(arrays["x"], c, _without(_MEMORY, arrays)), incarnation, tally, codec)
 
 
 def _tally(about: dict[str, Any]) -> Tally:
@@ -155,7 +166,7 @@ class Saver:
         by_clock = self._seconds is not None and now - self._saved_at >= self._seconds
         return by_clock or (self._steps is not None and c % self._steps == 0)
 
-    def save(self, state: State, tally: Tally, now: float) -> bool:
+    def save(self, state: State, tally: Tally, now: float, codec: Memory) -> bool:
         """Whether the state is on disk now."""
         self._saved_at = now
         if self._folder is None:
@@ -163,7 +174,7 @@ class Saver:
         if state is self._last:  # saved already: a second copy would push out the save before it
             return True
         try:
-            write(self._folder, self._client, Saved(state, self._incarnation, tally))
+            write(self._folder, self._client, Saved(state, self._incarnation, tally, codec))
         except (OSError, UserError) as error:
             self.failed += 1
             if self.failed == 1:

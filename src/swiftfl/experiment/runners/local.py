@@ -10,7 +10,7 @@ from pathlib import Path
 from swiftfl.engines.engine import Engine
 from swiftfl.engines.live.local.engine import Local
 from swiftfl.engines.live.options import LiveOptions
-from swiftfl.engines.live.resume import find_resume_point
+from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config, parse
@@ -22,6 +22,7 @@ from swiftfl.experiment.signals import StopRequest
 from swiftfl.files import write_json
 from swiftfl.record import RunFolder
 from swiftfl.record.folder import CLIENTS
+from swiftfl.transports.registry import transport_between_processes
 
 _SHARE = 0.05  # of the time goes into evaluations, at most
 _log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class LocalRunner:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.transport = transport_between_processes(config.engine.live.transport)
 
     def agree(self, prepare: Callable[[], Row]) -> Row:
         return prepare()
@@ -42,7 +44,7 @@ class LocalRunner:
         clients = None if folder is None else folder / CLIENTS
         if clients is not None:
             keep_configuration(clients, self.config)
-        self.engine = Local(parts.setup, clients, live_options(self.config))
+        self.engine = self._make(parts, clients, None)
         return self.engine
 
     def resumed(self, parts: Parts, folder: RunFolder, past: Past, from_start: bool) -> Engine:
@@ -51,8 +53,11 @@ class LocalRunner:
         point = find_resume_point(clients, parts.setup, past.elapsed, from_start)
         for note in point.notes:
             notice(note)
-        self.engine = Local(parts.setup, clients, live_options(self.config), point)
+        self.engine = self._make(parts, clients, point)
         return self.engine
+
+    def _make(self, parts: Parts, clients: Path | None, point: ResumePoint | None) -> Local:
+        return Local(parts.setup, clients, live_options(self.config), point, self.transport)
 
     def keep(self, rows: list[Row], events: list[Row]) -> tuple[list[Row], list[Row]]:
         return rows, events

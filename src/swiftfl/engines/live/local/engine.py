@@ -31,7 +31,6 @@ from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import ALONE, Terms, pack_terms
 from swiftfl.errors import UserError
 from swiftfl.transports.base import MakePlan, Observer, TransportPlan
-from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.shared_memory import SharedMemory
 from swiftfl.vector import Vector
 
@@ -57,9 +56,8 @@ class Local:
         options: LiveOptions = LiveOptions(),
         resume: ResumePoint | None = None,
         transport: MakePlan = SharedMemory.create,
-        codec: MakeCodec = Identity,
     ) -> None:
-        self._make_plan, self._codec = transport, codec
+        self._make_plan = transport
         self.setup, self.n, self.folder, self.options = setup, setup.n, folder, options
         self.resume = resume or ResumePoint.first(setup.n)
         self.x0 = setup.workload.initial(setup.seed)
@@ -88,7 +86,7 @@ class Local:
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
         neighbours = [tuple(w.of) for w in setup.weights]
-        self._plan = self._make_plan(neighbours, self.x0, self._codec, in_rounds)
+        self._plan = self._make_plan(neighbours, self.x0, setup.codec, in_rounds)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
         self._channel = ControlChannel([ours for ours, _ in pairs], self.status, in_rounds)
         theirs = [end for _, end in pairs]

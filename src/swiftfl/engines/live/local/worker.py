@@ -7,7 +7,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swiftfl.client import State
@@ -16,7 +16,7 @@ from swiftfl.engines.live.journal import Journal, journal_file
 from swiftfl.engines.live.local.control import ClientChannel
 from swiftfl.engines.live.local.forkserver import Launch, leave_signals_to_the_engine, name_process
 from swiftfl.engines.live.options import LiveOptions
-from swiftfl.engines.live.resume import Start, load_start
+from swiftfl.engines.live.resume import FirstState, Start, load_start
 from swiftfl.engines.live.saves import Saver
 from swiftfl.engines.live.status import (
     FINISHED,
@@ -75,15 +75,17 @@ class Worker:
         transport = self.plan.connect(i)
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
-        state, tally, how, source = self._first_state(launch, transport)
+        first = self._first_state(launch, transport)
+        state, tally = first.state, first.tally
         terms = unpack_terms(launch.terms)
         if launch.joins:
             status.enter(i, READY)
             terms = control.first_terms()
             state = State(state.x, max(state.c, terms.from_round), state.memory)
-        if how != "initial":
+        transport.codec.restore(first.codec)
+        if first.how != "initial":
             transport.set_cell(state.x)  # for algorithms whose models are cells
-        journal.start(launch.incarnation, self.session, state.c, how, source)
+        journal.start(launch.incarnation, self.session, state.c, first.how, first.source)
         seconds = None if self.setup.algorithm.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, launch.incarnation, control.warn, seconds, self.options.save_steps)
         client = LiveClient(
@@ -106,7 +108,7 @@ class Worker:
         transport.close()
         return 0
 
-    def _first_state(self, launch: Launch, transport: Transport) -> tuple[State, Tally, str, tuple[int, ...]]:
+    def _first_state(self, launch: Launch, transport: Transport) -> FirstState:
         """The state to start from, what was counted before, and what the journal says of where it is from."""
         i, counted = launch.client, self.status.tally(launch.client)
         if launch.how == "model":
@@ -115,10 +117,10 @@ class Worker:
             if teacher in transport.neighbours:  # where all neighbours are gone, it starts from the beginning
                 found = transport.read(teacher, lambda model, version: (model.copy(), version))
             x, version = found or (self.setup.workload.initial(self.setup.seed), 0)
-            return self.setup.first_state(x, launch.c), counted, "model", (teacher, version)
+            return FirstState(self.setup.first_state(x, launch.c), counted, "model", (teacher, version))
         start = Start(launch.c, *launch.source) if launch.how == "save" else None
-        state, tally, how, source = load_start(self.folder, self.setup, i, start, launch.c)
-        return state, counted if counted.steps else tally, how, source
+        first = load_start(self.folder, self.setup, i, start, launch.c)
+        return replace(first, tally=counted) if counted.steps else first
 
 
 def describe(error: Exception) -> str:

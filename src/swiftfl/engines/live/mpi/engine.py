@@ -28,7 +28,6 @@ from swiftfl.engines.live.supervisor import Supervisor
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.engines.threads import one_thread
-from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.mpi import MpiJob
 from swiftfl.vector import Vector
 
@@ -50,7 +49,6 @@ class Mpi:
         folder: Path | None = None,
         options: LiveOptions = LiveOptions(),
         resume: ResumePoint | None = None,
-        codec: MakeCodec = Identity,
     ) -> None:
         self.setup, self.n = setup, setup.n
         self.job, self.me, self.folder, self.options = job, job.rank, folder, options
@@ -62,7 +60,6 @@ class Mpi:
         for i, start in enumerate(self.resume.starts):
             self.status.place(i, 1 if start is None else start.c)
         self.evaluations: Evaluations | None = None
-        self._codec = codec
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._stop_since: float | None = None
@@ -77,7 +74,8 @@ class Mpi:
 
     def start(self) -> None:
         """Connect with the other ranks, which do the same, and start this rank's client."""
-        self.transport = self.job.connect([tuple(w.of) for w in self.setup.weights], self.x0, self._codec)
+        neighbours = [tuple(w.of) for w in self.setup.weights]
+        self.transport = self.job.connect(neighbours, self.x0, self.setup.codec)
         self.channel = RankChannel(self.transport, self.network, self.status, self.options.patience)
         self.channel.supervise = self._supervise
         if self.supervisor.asked:
@@ -150,20 +148,22 @@ class Mpi:
 
     def _client(self) -> tuple[LiveClient, RankControl, Journal]:
         i, incarnation = self.me, self.resume.incarnations[self.me]
-        start, tally, how, source = load_start(self.folder, self.setup, i, self.resume.starts[i])
+        first = load_start(self.folder, self.setup, i, self.resume.starts[i])
+        start = first.state
         limit = self.setup.iterations
         share = math.inf if limit is None else math.ceil(limit / self.n)
         control = RankControl(self.channel, self.in_rounds, incarnation, share)
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
-        if how != "initial":
+        self.transport.codec.restore(first.codec)
+        if first.how != "initial":
             self.transport.set_cell(start.x)
-        journal.start(incarnation, self.resume.session, start.c, how, source)
+        journal.start(incarnation, self.resume.session, start.c, first.how, first.source)
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, incarnation, control.warn, seconds, self.options.save_steps)
         terms = Terms(self.setup.weights[i])
         client = LiveClient(
-            self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, tally
+            self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, first.tally
         )
         return client, control, journal
 
