@@ -61,6 +61,24 @@ def test_the_active_client_is_not_any_client(step: float, active_is_further: boo
     assert abs(of_active - of_any) > 0.05 * of_any
 
 
+def test_the_later_gradient_of_a_pair_is_lost_in_b2() -> None:
+    """Equation (61) keeps, of |G_j|^2 + |G_j'|^2 for j < j', the earlier one only.
+
+    Two clients, t = 1, both gradients in column i: a long second gradient breaks the bound. With the terms of
+    the later gradients, sum over k = t-j+1 .. t of rho^(k/2), it holds.
+    """
+    c = s.ccs(s.complete(2))
+    W, i = np.asarray(c.expected_matrix().todense()), 0
+    away = np.full(2, 0.5) - np.eye(2)[i]
+    first, second = (W @ away)[i], away[i]  # what (1/n - W e_i) and (1/n - e_i) have in row i
+    root = math.sqrt(c.rho)
+    for long in (0.1, 1.0, 10.0):
+        crossed = 2 * (1.0 * first) * (long * second)
+        printed = 1 / 2 * 2 * root  # (n-1)/n 2 (t-j) rho^((t-j)/2) |G_0|^2, and nothing of G_1
+        assert (crossed <= printed) == (long < 10.0)
+        assert crossed <= 1 / 2 * (root + root * long**2)
+
+
 def test_the_mixed_terms_of_b4_grow_with_t() -> None:
     """2 sum_{j<j'} <v_j, v_j'> <= 2 sum_j |v_j|^2 fails for t >= 3; with t for the second 2 it holds."""
     for t in range(1, 8):
