@@ -6,9 +6,10 @@ communication, as in the paper; waiting stands apart.
 
 from __future__ import annotations
 
+from swiftfl.reproduce.plan import METHODS, ReproductionOptions
 from swiftfl.reproduce.prediction import predict
 from swiftfl.reproduce.printed import printed
-from swiftfl.reproduce.recipes import EXPERIMENTS, METHODS, ReproductionOptions
+from swiftfl.reproduce.recipes import EXPERIMENTS
 
 
 def main() -> None:

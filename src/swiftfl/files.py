@@ -25,6 +25,7 @@ from swiftfl.errors import UserError
 
 MOST_BYTES = 2**31
 """Larger input files are taken for a mistake."""
+_PLAIN_NAME = re.compile(r"[^\W][\w.+=-]{0,199}")
 _TEMPORARY = re.compile(r"\.swiftfl-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}-")
 
 
@@ -121,6 +122,18 @@ def remove_stale(folder: Path) -> list[Path]:
                     path.unlink()
                     removed.append(path)
     return removed
+
+
+def plain_name(name: str, source: str = "") -> str:
+    """The name itself, if it is safe as part of a file name; `source` is where it comes from.
+
+    >>> plain_name("baseline-ring16")
+    'baseline-ring16'
+    """
+    if not _PLAIN_NAME.fullmatch(name):
+        where = f"{source}: " if source else ""
+        raise UserError(f"{where}{name!r} is not a name: use letters, digits and the characters - _ . + =")
+    return name
 
 
 def read_text_file(path: Path, most_bytes: int = MOST_BYTES) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from swiftfl.experiment.campaign import campaign
+from swiftfl.experiment.campaign import PlannedRun, campaign
 from swiftfl.experiment.config import Config
-from swiftfl.experiment.pool import Job
 from swiftfl.experiment.recipes import digits
 
 LENGTHS = (1, 40, 40)
 """Of the runs, relative to EPOCHS: the first is over before the others are."""
 
 
-def planned(folder: Path, epochs: int) -> list[Job]:
+def planned(folder: Path, epochs: int) -> list[PlannedRun]:
     return [
-        Job(folder / f"run{k}", config(epochs * factor, k), 96 * epochs * factor, checkpoint_seconds=0.1)
+        PlannedRun(
+            folder / f"run{k}", config(epochs * factor, k), 96 * epochs * factor, checkpoint_seconds=0.1
+        )
         for k, factor in enumerate(LENGTHS)
     ]
 

@@ -17,8 +17,7 @@ import pytest
 from campaign_program import config, planned
 
 from swiftfl.errors import UserError
-from swiftfl.experiment.campaign import campaign
-from swiftfl.experiment.pool import CampaignProgress, Job
+from swiftfl.experiment.campaign import CampaignProgress, PlannedRun, campaign
 from swiftfl.experiment.run import run
 from swiftfl.record import RunFolder
 
@@ -98,8 +97,8 @@ def test_a_campaign_that_was_ended_goes_on(
     assert results(tmp_path) == whole
 
 
-def job(path: Path, **changes: object) -> Job:
-    return Job(path, config(1, 0).with_changes(changes), 96)
+def job(path: Path, **changes: object) -> PlannedRun:
+    return PlannedRun(path, config(1, 0).with_changes(changes), 96)
 
 
 def test_other_settings_are_refused_and_left_alone(tmp_path: Path) -> None:
@@ -137,7 +136,7 @@ def test_runs_that_fail_are_told_and_do_not_stop_the_others(tmp_path: Path) -> N
 
 
 def test_a_worker_that_dies_costs_its_run_only(tmp_path: Path) -> None:
-    jobs = [Job(tmp_path / "long", config(4000, 0), 96 * 4000), job(tmp_path / "good")]
+    jobs = [PlannedRun(tmp_path / "long", config(4000, 0), 96 * 4000), job(tmp_path / "good")]
     killed: list[int] = []
     resource_tracker.ensure_running()
     bystander = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
@@ -150,6 +149,6 @@ def test_a_worker_that_dies_costs_its_run_only(tmp_path: Path) -> None:
 
     progress = campaign(jobs, 1, kill_the_first)
     assert list(progress.failed) == [str(tmp_path / "long")]
-    assert "-9" in progress.failed[str(tmp_path / "long")]
+    assert "killed by signal 9" in progress.failed[str(tmp_path / "long")]
     assert (tmp_path / "good" / "summary.json").is_file()
     assert alive(bystander)

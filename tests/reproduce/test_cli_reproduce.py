@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,9 @@ from swiftfl.cli import reproduction
 from swiftfl.cli.main import run_command
 from swiftfl.data import cifar10
 from swiftfl.errors import UserError
-from swiftfl.experiment.pool import CampaignProgress
+from swiftfl.experiment.campaign import CampaignProgress
 from swiftfl.reproduce import prediction
-from swiftfl.reproduce.report import reproduction as report
+from swiftfl.reproduce.report import document as report
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +48,7 @@ def test_one_command_writes_everything_and_again_nothing(
     assert list(described["methods"])[:3] == ["swift_c0", "swift_c1", "dsgd_c0"]
     assert len(described["topologies"]["ring16"]["edges"]) == 16
     assert set(json.loads((folder / "predicted.json").read_text())["ring16"]) == set(described["methods"])
+    assert list(tmp_path.rglob(".*")) == []  # no lock and no temporary file stays
     summaries = [folder / run["path"] / "summary.json" for run in described["runs"]]
     assert len(summaries) == 6
     before = [file.stat().st_mtime_ns for file in summaries]
@@ -70,9 +74,18 @@ def test_one_command_writes_everything_and_again_nothing(
         (("baseline", "--out", "/proc/nowhere"), "/proc/nowhere"),
         (("baseline", "--scale", "small", "--data", "/nowhere"), "--data DIR"),
         (("all", "--scale", "small"), "--data DIR"),
+        (("baseline", "--device", "nonsense"), "nonsense"),
+        (("all", "--device", "nonsense"), "nonsense"),
+        (("baseline", "--data", "/nowhere"), "--data needs --scale small or paper"),
+        (("baseline", "--engine", "local", "--jobs", 2), "--jobs"),
+        (("convergence", "--engine", "local"), "convergence does not use --engine"),
+        (("convergence", "--hardware", "measured"), "convergence does not use --hardware"),
+        (("convergence", "--epochs", 2, "--device", "cuda"), "does not use --device, --epochs"),
+        (("convergence", "--data", "/nowhere", "--model", "resnet18"), "does not use --data, --model"),
+        (("convergence", "--baseline-weights", "uniform"), "does not use --baseline-weights"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_reported_on_one_line(
     arguments: tuple[object, ...],
     words: str,
     tmp_path: Path,
@@ -92,7 +105,7 @@ def test_mistakes_are_told_in_one_line(
     assert not (tmp_path / "reproductions").exists()
 
 
-def test_a_failed_run_is_told_and_gives_exit_code_1(
+def test_a_failed_run_is_reported_and_gives_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = CampaignProgress(6, 100, runs_done=5, failed={"runs/x": "it diverged"})
@@ -120,13 +133,16 @@ def test_two_commands_do_not_work_in_one_folder(tmp_path: Path, capsys: pytest.C
     with (tmp_path / "baseline" / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert reproduce("baseline", "--out", tmp_path) == 2
-    assert "another command is at work" in capsys.readouterr().err
+    assert f"{tmp_path / 'baseline'} is in use" in capsys.readouterr().err
 
 
 def test_mpi_gets_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path = tmp_path / "my runs"  # its name must be quoted
     assert reproduce("baseline", "--engine", "mpi", "--out", tmp_path) == 2
     told = capsys.readouterr().err
-    assert "6 runs: sh " in told
+    command = re.search(r"6 runs: (sh .*); then this command again", told)
+    assert command is not None
+    assert shlex.split(command[1]) == ["sh", str(tmp_path / "baseline" / "mpi.sh")]
     script = tmp_path / "baseline" / "mpi.sh"
     done = tmp_path / "baseline" / "runs" / "ring16" / "swift_c0" / "seed0"
     begun = done.parents[1] / "dsgd_c0" / "seed0"
@@ -138,7 +154,7 @@ def test_mpi_gets_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ).stdout.splitlines()
     assert len(said) == 5
     assert f"mpiexec -n 16 swiftfl resume {begun}" in said
-    runs = [line.split()[5] for line in said if " run " in line]
+    runs = [line.split(" run ")[1].split(" --out ")[0] for line in said if " run " in line]
     assert {json.loads(Path(name).read_text())["engine"]["name"] for name in runs} == {"mpi"}
 
 
@@ -149,3 +165,20 @@ def test_measured_hardware_is_measured_once(tmp_path: Path, monkeypatch: pytest.
     kept = (tmp_path / "baseline" / "hardware.json").read_text()
     assert reproduce(*command) == 0
     assert (tmp_path / "baseline" / "hardware.json").read_text() == kept
+
+
+def test_what_a_killed_command_left_half_written_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporary files of a process that is gone go away; the user's files stay."""
+    figures = tmp_path / "baseline" / "figures"
+    figures.mkdir(parents=True)
+    leave = "import sys; from swiftfl.files import _temporary_name as n; open(sys.argv[1] + n('a.svg'), 'w')"
+    for folder in (figures, figures.parent):
+        (folder / "mine.txt").write_text("kept")
+        subprocess.run([sys.executable, "-c", leave, f"{folder}/"], check=True, timeout=120)
+        assert len(list(folder.glob(".swiftfl-*"))) == 1
+    monkeypatch.setattr(reproduction, "campaign", lambda runs, workers, show: CampaignProgress(0, 0))
+    assert reproduce("baseline", "--out", tmp_path) == 0
+    assert list(tmp_path.rglob(".*")) == []
+    assert len(list(tmp_path.rglob("mine.txt"))) == 2

@@ -7,10 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pool_functions
 import pytest
 
+import swiftfl
 from swiftfl.errors import UserError
-from swiftfl.reproduce.convergence import delay, lemma, parts, reproduce, settings
+from swiftfl.report import page
+from swiftfl.reproduce.convergence import delay, lemma, parts, settings
+from swiftfl.reproduce.convergence.experiment import measure
 from swiftfl.reproduce.convergence.problems import convex
 from swiftfl.reproduce.convergence.settings import coefficients_of, influence
 from swiftfl.reproduce.report import convergence as report
@@ -26,7 +30,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out") / "convergence"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(settings.SIZES, "smoke", TINY)
-        reproduce("smoke", 2, folder, jobs=1)
+        measure("smoke", 2, folder)
     return folder
 
 
@@ -34,7 +38,7 @@ def again(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: int = 2) -> list
     """The parts that a repeated call computes."""
     said: list[str] = []
     monkeypatch.setitem(settings.SIZES, "smoke", TINY)
-    reproduce("smoke", seeds, folder, lambda what, k, n: said.append(what), jobs=1)
+    measure("smoke", seeds, folder, lambda what, k, n: said.append(what))
     return said[1:]
 
 
@@ -66,16 +70,53 @@ def test_fewer_seeds_use_what_is_there(done: Path, monkeypatch: pytest.MonkeyPat
 
 def test_processes_find_the_same(done: Path, tmp_path: Path) -> None:
     some = delay.parts(TINY, 1)[:3]
-    found = parts.run_parts(some, tmp_path, lambda *_: None, jobs=2)
+    found = parts.run_parts(some, tmp_path, lambda *_: None, workers=2)
     kept = [json.loads((done / "parts" / f"{part.name}.json").read_text())["result"] for part in some]
     assert found == kept
 
 
+def test_a_folder_of_another_scale_is_refused_and_left_alone(done: Path, tmp_path: Path) -> None:
+    """Also when the other scale was interrupted before it had results."""
+    before = {file: file.read_bytes() for file in done.rglob("*.json")}
+    with pytest.raises(UserError, match=r"convergence holds the measurements of scale smoke.*--out"):
+        measure("small", 2, done)
+    assert {file: file.read_bytes() for file in done.rglob("*.json")} == before
+    (tmp_path / "experiment.json").write_bytes((done / "experiment.json").read_bytes())
+    with pytest.raises(UserError, match="scale smoke"):
+        measure("paper", 2, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers find the functions of the tests."""
+    source = Path(swiftfl.__file__).parents[1]
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{source}")
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_part_that_diverges_is_kept_with_null(tmp_path: Path) -> None:
+    part = parts.Part("some", pool_functions.diverging, {"x": 2.0})
+    for _ in range(2):
+        assert parts.run_parts([part], tmp_path, lambda *_: None, 1) == [{"averaged": [2.0, None]}]
+    text = (tmp_path / "some.json").read_text()
+    assert "null" in text
+    assert "Infinity" not in text
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_part_that_fails_does_not_cost_the_others(tmp_path: Path) -> None:
+    some = [parts.Part(f"part{x}", pool_functions.diverging, {"x": x}) for x in (-1.0, 1.0)]
+    with pytest.raises(UserError, match=r"1 of 2 parts failed; the first, part-1.0: ZeroDivisionError"):
+        parts.run_parts(some, tmp_path, lambda *_: None, 1)
+    assert [file.name for file in tmp_path.iterdir()] == ["part1.0.json"]
+
+
 def test_wrong_calls_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="scale"):
-        reproduce("huge", 1, tmp_path)
+        measure("huge", 1, tmp_path)
     with pytest.raises(UserError, match="seeds"):
-        reproduce("smoke", 0, tmp_path)
+        measure("smoke", 0, tmp_path)
 
 
 def test_the_theorem_holds_where_it_can_be_reached(done: Path) -> None:
@@ -90,9 +131,9 @@ def test_the_report_has_every_table_and_figure(done: Path) -> None:
     assert names == [f"convergence-{name}" for name in ("rate", "reach", "delay", "lemma", "clients")]
     for table in report.tables(results):
         assert table.rows
-        assert all(form for form in (table.text(), table.html(), table.latex(), table.csv()))
-    for draw in report.figures(results).values():
-        assert draw().axes[0].lines
+        assert all(form for form in (page.table(table), table.latex(), table.csv()))
+    for picture in report.pictures(results):
+        assert picture.draw().axes[0].lines
 
 
 # --- Lemma 1 -----------------------------------------------------------------------------------------
@@ -104,7 +145,7 @@ def test_the_sums_of_the_lemma_are_the_models_of_the_run(p: str) -> None:
     scores, T = influence(p, 5), 200
     coefficients = coefficients_of("ring", scores)
     past = lemma.history(convex(scores, False), coefficients, T, seed=3)
-    seen = lemma.look(past, coefficients, T - 1)
+    seen = lemma.errors_at(past, coefficients, T - 1)
     np.testing.assert_allclose(seen.deviation, (past.models.mean(axis=0) - past.models).T, atol=1e-12)
 
 
@@ -112,7 +153,7 @@ def test_the_lemmas_errors_are_those_of_their_definition() -> None:
     scores, T = influence("skewed", 4), 12
     coefficients = coefficients_of("ring", scores)
     past = lemma.history(convex(scores, False), coefficients, T, seed=1)
-    seen = lemma.look(past, coefficients, T - 1)
+    seen = lemma.errors_at(past, coefficients, T - 1)
     W = [coefficients.active_matrix(i) for i in range(4)]
     mean = sum(p * w for p, w in zip(scores, W, strict=True))
     U = np.full((4, 4), 0.25) - np.eye(4)

@@ -16,9 +16,8 @@ from swiftfl.engines import Virtual
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config, CostsConfig, TopologyConfig
 from swiftfl.reproduce.hardware import paper_costs
-from swiftfl.reproduce.prediction import interesting, predict, steps_per_epoch, write_predictions
-from swiftfl.reproduce.recipes import METHODS, Case, Experiment
-from swiftfl.reproduce.settings import ALGORITHMS
+from swiftfl.reproduce.plan import ALGORITHMS, METHODS, Case, Experiment
+from swiftfl.reproduce.prediction import clients_shown, predict, steps_per_epoch, write_predictions
 from worlds import quadratic_setup, slow
 
 STEPS, COMPUTE, OWN = 98, 0.0095, 4 * 0.00015  # a step's own part of communication: two sends, two mixes
@@ -145,8 +144,8 @@ def test_a_whole_timeline_adds_up_to_the_clocks() -> None:
 
 def test_clients_near_a_slow_link_are_the_interesting_ones() -> None:
     costs = CostsConfig.model_validate({"links": [{"edge": (4, 5), "latency": 1.0, "bandwidth": 1.0}]})
-    assert interesting(swiftfl.ring(16), costs) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert interesting(swiftfl.ring(4), CostsConfig()) == [0, 1, 2, 3]
+    assert clients_shown(swiftfl.ring(16), costs) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert clients_shown(swiftfl.ring(4), CostsConfig()) == [0, 1, 2, 3]
 
 
 # --- files -------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from swiftfl.experiment.build import build, build_algorithm, build_costs, build_
 from swiftfl.experiment.config import Config
 from swiftfl.graph import communication_coefficients
 from swiftfl.reproduce.hardware import paper_costs
+from swiftfl.reproduce.plan import METHODS, SCALES, Case, Experiment, ReproductionOptions, planned_steps
 from swiftfl.reproduce.printed import hyperparameters, printed, step_size
-from swiftfl.reproduce.recipes import EXPERIMENTS, METHODS, SCALES, Case, Experiment, ReproductionOptions
-from swiftfl.reproduce.settings import planned_steps
+from swiftfl.reproduce.recipes import EXPERIMENTS
 from swiftfl.schedule import Decay
 
 TABLES = {

@@ -97,7 +97,7 @@ def test_parts_of_time_add_up() -> None:
     recorded.__dict__["predicted"] = {"ring16": {"dsgd_c0": parts}}
     times = here(recorded, "ring16", "dsgd_c0")
     assert times.epoch == pytest.approx(1.5)
-    assert times.apart == pytest.approx(0.9)
+    assert times.overhead == pytest.approx(0.9)
     assert times.total == pytest.approx(1.8)
     assert times.compute == pytest.approx(0.9)
     assert here(recorded, "ring16", "swift_c0").total is None

@@ -1,4 +1,4 @@
-"""The page over a folder of recorded runs: complete, incomplete, and in a real browser."""
+"""The page over a folder of recorded runs: complete and incomplete."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
+from matplotlib.figure import Figure
 
-import chromium
 import report_folder
 from swiftfl.errors import UserError
-from swiftfl.reproduce.report import reproduction
+from swiftfl.report.figures import save
+from swiftfl.report.table import Table
+from swiftfl.reproduce.report import document
+from swiftfl.reproduce.report.document import write
 from swiftfl.reproduce.report.learning import learning_table, reached, time_to_loss
 from swiftfl.reproduce.report.recorded import recorded
-from swiftfl.reproduce.report.reproduction import write
 
 TRAINED = ["swift_c0", "dsgd_c0"]
 
@@ -85,7 +88,7 @@ def test_the_same_runs_give_the_same_bytes(out: Path, copy: Path) -> None:
     shutil.rmtree(copy / "slowdown")
     for folder in ("figures", "tables"):
         shutil.rmtree(copy / "baseline" / folder)
-    write(copy)
+    write(copy, workers=1)
     assert len(files) > 30
     assert [file.name for file in files if (out / file).read_bytes() != (copy / file).read_bytes()] == []
 
@@ -117,7 +120,7 @@ def copy(out: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made but not written, which takes most of a report's time."""
-    monkeypatch.setattr(reproduction, "drawn", lambda pictures, folder: [str(p.draw()) for p in pictures])
+    monkeypatch.setattr(document, "drawn", lambda pictures, folder: [escape(str(p.draw())) for p in pictures])
 
 
 @pytest.mark.usefixtures("quick")
@@ -126,7 +129,7 @@ def test_missing_files_are_said(copy: Path) -> None:
         (copy / "baseline" / f"{name}.json").unlink()
     shutil.rmtree(copy / "slowdown")
     shutil.rmtree(copy / "baseline" / "figures")
-    words = text(write(copy).parent)
+    words = text(write(copy, workers=1).parent)
     for file in ("predicted.json", "timelines.json", "sensitivity.json", "live.json"):
         assert f"{file} is missing" in words
     assert "What was learnt" in words
@@ -139,12 +142,91 @@ def test_unfinished_and_absent_runs_are_left_out(copy: Path) -> None:
     (runs / "swift_c0" / "seed1" / "summary.json").unlink()
     shutil.rmtree(runs / "dsgd_c0" / "seed0")
     (runs / "dsgd_c0" / "seed1" / "metrics.jsonl").unlink()
-    words = text(write(copy).parent)
+    words = text(write(copy, workers=1).parent)
     assert "2 of 4 runs have not finished" in words
     table = learning_table(recorded(copy / "baseline"))
     assert table is not None
     assert [row[1:3] for row in table.rows] == [["SWIFT C_0", 1]]
     assert table.rows[0][-1] is None  # there is no run of D-SGD to compare with
+
+
+def evaluated_once(run: Path) -> None:
+    """Only the last evaluation stays, as of an MPI run that was not evaluated on its way."""
+    file = run / "metrics.jsonl"
+    file.write_text(file.read_text().splitlines()[-1] + "\n")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("methods", [["dsgd_c0"], ["swift_c0"], ["swift_c0", "dsgd_c0"]])
+def test_runs_that_were_evaluated_once_have_a_loss_and_no_time_to_it(copy: Path, methods: list[str]) -> None:
+    for method in methods:
+        for seed in (0, 1):
+            evaluated_once(copy / "baseline" / "runs" / "ring16" / method / f"seed{seed}")
+    words = text(write(copy, workers=1).parent)
+    assert f"{2 * len(methods)} of 4 runs were evaluated only once" in words
+    assert "learnt nothing" not in words
+    table = learning_table(recorded(copy / "baseline"))
+    assert table is not None
+    assert all(row[3] is not None for row in table.rows)  # the final loss
+    assert table.rows[0][-1] is None  # SWIFT's time over D-SGD's
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("all_seeds", [False, True])
+def test_diverged_runs_are_named_in_their_row(copy: Path, all_seeds: bool) -> None:
+    for seed in (0, 1)[: 1 + all_seeds]:
+        run = copy / "baseline" / "runs" / "ring16" / "swift_c0" / f"seed{seed}"
+        summary = json.loads((run / "summary.json").read_text())
+        (run / "summary.json").write_text(json.dumps({**summary, "loss": None}))
+    table = learning_table(recorded(copy / "baseline"))
+    assert table is not None
+    row = next(row for row in table.rows if row[1] == "SWIFT C_0")
+    assert row[2] == ("0 of 2, 2 diverged" if all_seeds else "1 of 2, 1 diverged")
+    assert (row[3] == "diverged") == all_seeds
+    assert "Diverged, and left out" in text(write(copy, workers=1).parent)
+
+
+EVIL = "../../evil"
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("where", ["name", "groups", "methods", "topologies", "runs", "timelines"])
+def test_names_that_lead_out_of_the_folder_are_refused(copy: Path, where: str) -> None:
+    """Names of experiment.json become names of files."""
+    file = copy / "baseline" / ("timelines.json" if where == "timelines" else "experiment.json")
+    tree = json.loads(file.read_text())
+    if where == "name":
+        tree["name"] = EVIL
+    elif where == "runs":
+        tree["runs"][0]["path"] = EVIL
+    elif where == "timelines":
+        tree[EVIL] = tree.pop("ring16")
+    else:
+        tree[where][EVIL] = tree[where].pop(next(iter(tree[where])))
+    file.write_text(json.dumps(tree))
+    before = {file for file in copy.parent.rglob("*") if file.name != "report.html"}
+    with pytest.raises(UserError, match=r"evil"):
+        write(copy, workers=1)
+    assert {file for file in copy.parent.rglob("*") if file.name != "report.html"} == before
+
+
+def test_no_figure_and_no_table_is_written_outside_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    with pytest.raises(UserError, match="is not a name"):
+        save(Figure(), tmp_path / "in", "../evil")
+    with pytest.raises(UserError, match="is not a name"):
+        Table("../evil", "Title", ("a",), []).save(tmp_path / "in")
+    assert [file.name for file in tmp_path.rglob("*")] == ["in"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_section_that_cannot_be_made_says_why(copy: Path, workers: int) -> None:
+    file = copy / "slowdown" / "runs" / "1x" / "swift_c0" / "seed0" / "metrics.jsonl"
+    file.write_text("{\n" + file.read_text())
+    shutil.rmtree(copy / "baseline" / "runs")
+    words = text(write(copy, workers=workers).parent)
+    assert f"This section could not be made: cannot read {file}, line 1" in words
+    assert "4 of 4 runs have not finished" in words
 
 
 @pytest.mark.usefixtures("quick")
@@ -153,7 +235,7 @@ def test_a_diverged_run_does_not_stop_the_report(copy: Path) -> None:
     first, *others = (json.loads(line) for line in file.read_text().splitlines())
     rows = [first, *({**row, "loss": float("nan"), "train_loss": float("nan")} for row in others)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert not re.search(r"\bnan\b", text(write(copy).parent))
+    assert not re.search(r"\bnan\b", text(write(copy, workers=1).parent))
 
 
 def test_where_dsgd_learnt_nothing_there_is_nothing_to_reach(copy: Path) -> None:
@@ -171,7 +253,7 @@ def test_where_dsgd_learnt_nothing_there_is_nothing_to_reach(copy: Path) -> None
 @pytest.mark.usefixtures("quick")
 def test_an_experiment_that_has_only_begun(copy: Path) -> None:
     shutil.rmtree(copy / "slowdown" / "runs")
-    words = text(write(copy).parent)
+    words = text(write(copy, workers=1).parent)
     assert "8 of 8 runs have not finished" in words
 
 
@@ -184,36 +266,3 @@ def test_a_folder_without_experiments_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "baseline" / "experiment.json").write_text("{")
     with pytest.raises(UserError, match="cannot read"):
         write(tmp_path)
-
-
-VISIBLE = """[...document.querySelectorAll("figure img")].filter(image => {
-  const box = image.getBoundingClientRect();
-  return !image.complete || image.naturalWidth < 50 || box.width < 200 || box.height < 80;
-}).map(image => image.alt)"""
-SMALL = """[...document.querySelectorAll("p, li, td, th, figcaption, caption")]
-  .filter(e => parseFloat(getComputedStyle(e).fontSize) < 12).length"""
-COVERING = """[...document.querySelectorAll("tbody th[scope=row]")]
-  .filter(e => !e.closest("details") && e.getBoundingClientRect().width > innerWidth / 2)
-  .map(e => e.textContent)"""
-WIDE = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll, pre, details")
-  && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName)"""
-
-
-@pytest.mark.skipif(chromium.program() is None, reason="Chromium is not installed (make install-chromium)")
-def test_in_a_real_browser(out: Path, tmp_path: Path) -> None:
-    """No complaint, every figure visible, nothing loaded from elsewhere, and it fits a telephone."""
-    report = out / "report.html"
-    with chromium.browser(tmp_path / "profile") as page:
-        for width, dark in ((390, False), (390, True), (1280, False)):
-            page.open(report, width, dark=dark)
-            assert page.complaints() == []
-            assert [url for url in page.requests() if not url.startswith("data:")] == [report.as_uri()]
-            assert page.value("innerWidth") == width
-            assert page.value("document.documentElement.scrollWidth") <= width
-            assert page.value("document.querySelectorAll('figure img').length") >= 20
-            assert page.value(VISIBLE) == []
-            assert page.value(WIDE) == []
-            assert page.value(COVERING) == []  # names stay in view, beside numbers
-            assert page.value(SMALL) == 0
-        page.value("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        assert page.value("document.documentElement.scrollWidth") <= 1280

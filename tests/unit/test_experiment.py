@@ -264,3 +264,31 @@ def test_the_seed_reaches_random_topologies() -> None:
 
     assert graph(1) == graph(1)
     assert graph(1) != graph(2)
+
+
+def test_ctrl_c_right_after_an_evaluation_records_no_row_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal arrives while a checkpoint is written, after the evaluation and before the next step."""
+    from swiftfl.experiment import run as loop
+
+    config = small(evaluation__every_epochs=1)
+    loop.run(config, tmp_path / "whole")
+    save, saves = loop._Loop._save, []
+
+    def interrupted(self: Any) -> str | None:
+        saves.append(1)
+        if len(saves) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return save(self)
+
+    monkeypatch.setattr(loop._Loop, "_save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(config, tmp_path / "stopped", checkpoint_every=0.0)
+    loop.resume(tmp_path / "stopped")
+    epochs = [
+        [row["epoch"] for row in RunFolder(tmp_path / name).read_rows("metrics.jsonl")]
+        for name in ("whole", "stopped")
+    ]
+    assert epochs[0] == epochs[1]
+    assert len(epochs[0]) == len(set(epochs[0])) >= 4

@@ -1,4 +1,4 @@
-"""How far a campaign is: one line that stays, or on a pipe a line every half minute."""
+"""The progress of a campaign: one line that is updated or, in a pipe, a line every half minute."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from swiftfl.experiment.pool import CampaignProgress as Campaign
+    from swiftfl.experiment.campaign import CampaignProgress as Campaign
 
-_QUIET_SECONDS = 30.0
+_SECONDS_BETWEEN_LINES = 30.0
 
 
-class _Line:
-    """One line of text that stays on a terminal; elsewhere it is said from time to time."""
+class _ProgressLine:
+    """One line of text: updated on a terminal, printed from time to time elsewhere."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -30,7 +30,7 @@ class _Line:
             console=self._console,
         )
         self._task = self._bar.add_task(name, total=None, text="starting")
-        self._spoken = time.monotonic()
+        self._printed_at = time.monotonic()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -46,30 +46,30 @@ class _Line:
     def _show(self, done: int, total: int, text: str) -> None:
         if self._console.is_terminal:
             self._bar.update(self._task, completed=done, total=total, text=text)
-        elif time.monotonic() - self._spoken >= _QUIET_SECONDS:
-            self._say(text)
+        elif time.monotonic() - self._printed_at >= _SECONDS_BETWEEN_LINES:
+            self._print(text)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(f"{self._name}: {text}", file=self._console.file, flush=True)
-        self._spoken = time.monotonic()
+        self._printed_at = time.monotonic()
 
 
-class CampaignScreen(_Line):
-    """Called with the progress of a campaign, as often as one likes."""
+class CampaignScreen(_ProgressLine):
+    """Called with the progress of a campaign, at any rate."""
 
     def __call__(self, progress: Campaign) -> None:
         self._show(progress.steps_done, progress.steps, _text(progress))
 
-    def say(self, progress: Campaign) -> None:
-        """One line, for those who read a log; on a terminal the bar has said it."""
+    def print_result(self, progress: Campaign) -> None:
+        """One line for a log; on a terminal the bar shows it already."""
         if not self._console.is_terminal:
-            self._say(_text(progress))
+            self._print(_text(progress))
 
 
-class StageScreen(_Line):
-    """Called with what has just been done, and how many of how many parts that makes.
+class StageScreen(_ProgressLine):
+    """Called with the part that is done, and how many of how many are done now.
 
-    The time left takes all parts as equally long, which they are not.
+    The time left is an estimate that takes all parts as equally long.
     """
 
     def __init__(self, name: str) -> None:
@@ -95,7 +95,7 @@ def _text(progress: Campaign) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Roughly, as one would say it.
+    """A rounded duration.
 
     >>> duration(42), duration(600), duration(8000)
     ('42 s', '10 min', '2 h 13 min')

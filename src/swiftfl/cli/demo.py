@@ -75,7 +75,7 @@ def _config(name: str, slowdown: float, epochs: int, seed: int) -> Config:
 
 
 def _draw(results: dict[str, Result], slowdown: float, folder: Path) -> None:
-    from swiftfl.report.curves import draw_curves
+    from swiftfl.report.run_figures import draw_curves
 
     title = f"Consensus model on the digits: 16-client ring, client {SLOW_CLIENT} is {slowdown:g}x slower"
     curves = {NAMES[name]: result.curve for name, result in results.items()}

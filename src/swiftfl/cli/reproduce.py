@@ -1,4 +1,4 @@
-"""`swiftfl reproduce`: the experiments of the paper, one command each, into one folder and one report."""
+"""`swiftfl reproduce`: the experiments of the paper, in one folder and one report."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from swiftfl.errors import UserError
 
 FAILED = 1
 
@@ -72,8 +74,10 @@ def reproduce(
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once (default: one per core).")] = None,
 ) -> None:
     """Reproduce the paper's tables and figures. The same command again goes on where it stopped."""
-    from swiftfl.cli.reproduction import Task  # torch takes a second to import: `--help` does without
-    from swiftfl.reproduce.recipes import ReproductionOptions
+    if engine is Engine.local and (jobs or 1) > 1:
+        raise UserError("--jobs needs --engine virtual: a local run has a process per client and runs alone")
+    from swiftfl.cli.reproduction import Task  # loads torch, which `--help` does without
+    from swiftfl.reproduce.plan import ReproductionOptions
 
     options = ReproductionOptions(
         engine=engine.value,

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import shlex
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from swiftfl.cli.campaign_screen import CampaignScreen, StageScreen
 from swiftfl.cli.screen import Interrupted
+from swiftfl.data.registry import dataset
 from swiftfl.errors import UserError
-from swiftfl.experiment.campaign import campaign, finished
+from swiftfl.experiment.build import build_device
+from swiftfl.experiment.campaign import PlannedRun, campaign, finished
 from swiftfl.experiment.config import Config, CostsConfig
-from swiftfl.experiment.pool import Job
+from swiftfl.files import remove_stale, write_json
 from swiftfl.record import RunFolder
-from swiftfl.reproduce.folder import describe, jobs, make
+from swiftfl.record.lock import locked
+from swiftfl.reproduce.convergence import experiment as convergence
+from swiftfl.reproduce.folder import describe, make_folder, planned_runs, write_mpi_script
 from swiftfl.reproduce.hardware import profile
 from swiftfl.reproduce.live_baseline import write_live
-from swiftfl.reproduce.mpi_script import write_script
+from swiftfl.reproduce.plan import Experiment, ReproductionOptions
 from swiftfl.reproduce.prediction import write_predictions
-from swiftfl.reproduce.recipes import EXPERIMENTS, Experiment, ReproductionOptions
+from swiftfl.reproduce.recipes import EXPERIMENTS
 
 CONVERGENCE = "convergence"
+HARDWARE = "paper"
+"""The hardware profile that is used unless another is asked for."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One command: at which scale, how often, where, and how."""
+    """One command: at which scale, with how many seeds, where, and how."""
 
     scale: str
     seeds: int
@@ -39,16 +44,11 @@ class Task:
     command: str
 
     def run(self, names: list[str]) -> bool:
-        """Everything in turn; whether all runs succeeded. A report of what there is follows in any case."""
-        planned = {name: self._plan(name) for name in names if name != CONVERGENCE}
-        for name, experiment in planned.items():  # whatever cannot be is said before anything runs
-            for job in self._jobs(experiment):
-                finished(job)
-            if name == next(iter(planned)):
-                self._check_data(experiment)
+        """Run the experiments in turn, then write the report of what there is; whether all runs succeeded."""
+        planned = self._checked(names)
         try:
             succeeded = [
-                self._convergence() if name == CONVERGENCE else self._experiment(planned[name])
+                self._run_convergence() if name == CONVERGENCE else self._run_experiment(planned[name])
                 for name in names
             ]
         except KeyboardInterrupt:
@@ -60,33 +60,57 @@ class Task:
         self._report()
         return all(succeeded)
 
+    def _checked(self, names: list[str]) -> dict[str, Experiment]:
+        """The plan of each experiment. Whatever is impossible is reported here, before anything runs."""
+        if names == [CONVERGENCE]:
+            self._refuse_unused_options()
+        if CONVERGENCE in names:
+            convergence.check_scale_of(self.out / CONVERGENCE, self.scale)
+        planned = {name: self._plan(name) for name in names if name != CONVERGENCE}
+        if planned:
+            build_device(self.options.device)
+        for experiment in planned.values():
+            for one in self._planned_runs(experiment):
+                finished(one)
+        if planned:
+            self._check_data(next(iter(planned.values())))
+        return planned
+
+    def _refuse_unused_options(self) -> None:
+        defaults = asdict(ReproductionOptions())
+        given = [name for name, value in asdict(self.options).items() if value != defaults[name]]
+        given += ["hardware"] * (self.hardware != HARDWARE)
+        if given:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UserError(f"convergence does not use {flags}: it simulates problems of its own")
+
     def _report_what_there_is(self) -> None:
-        with contextlib.suppress(UserError):  # nothing yet; why the command ends is the better thing to say
+        # There may be nothing yet, and Ctrl-C may come again: what matters is how to go on.
+        with contextlib.suppress(UserError, KeyboardInterrupt):
             self._report()
 
     def _plan(self, name: str) -> Experiment:
-        if self.hardware == "paper":
+        if self.hardware == HARDWARE:
             return EXPERIMENTS[name](self.scale, self.options)
         return EXPERIMENTS[name](self.scale, replace(self.options, costs=self._measured(name)))
 
     def _measured(self, name: str) -> CostsConfig:
-        """This machine's costs: measured once and kept, or else the same command would not be the same."""
+        """This machine's costs. They are kept: a second measurement would give another experiment."""
         folder = RunFolder(self.out / name)
-        if (folder.path / "hardware.json").is_file():
-            return Config().with_changes({"engine.costs": folder.read_json("hardware.json")}).engine.costs
-        make(folder.path)
+        file = folder.path / "hardware.json"
+        if file.is_file():
+            return Config().with_changes({"engine.costs": folder.read_json(file.name)}).engine.costs
+        make_folder(folder.path)
         first = EXPERIMENTS[name](self.scale, self.options).cases[0].config
         costs = profile("measured", config=first)
-        folder.write_json("hardware.json", costs.model_dump(mode="json"))
+        write_json(file, costs.model_dump(mode="json"))
         return costs
 
-    def _jobs(self, experiment: Experiment) -> list[Job]:
-        return jobs(experiment, self.seeds, self.out / experiment.name)
+    def _planned_runs(self, experiment: Experiment) -> list[PlannedRun]:
+        return planned_runs(experiment, self.seeds, self.out / experiment.name)
 
     def _check_data(self, experiment: Experiment) -> None:
         """Read the data once (or download it) before several workers do."""
-        from swiftfl.data.registry import dataset
-
         data = experiment.cases[0].config.data
         try:
             dataset(data.dataset, data.folder)
@@ -94,57 +118,52 @@ class Task:
             hint = "; put the official binary files there, or give --data DIR that has them"
             raise UserError(f"{error}{hint}") from None
 
-    def _experiment(self, experiment: Experiment) -> bool:
+    def _run_experiment(self, experiment: Experiment) -> bool:
         folder = self.out / experiment.name
-        make(folder)
-        with _alone(folder):
+        make_folder(folder)
+        with locked(folder):
+            _remove_stale(folder)
             about = {"scale": self.scale, "engine": self.options.engine, "hardware": self.hardware}
             describe(experiment, self.seeds, folder, {**about, "command": self.command})
             write_predictions(experiment, folder)
             if experiment.name == "baseline":
                 write_live(experiment, folder, self.scale)
-            todo = self._jobs(experiment)
+            runs = self._planned_runs(experiment)
             if self.options.engine == "mpi":
-                _ask_for_mpiexec(todo, folder)
+                _ask_for_mpiexec(runs, folder)
             with CampaignScreen(experiment.name) as screen:
-                progress = campaign(todo, self.workers, screen)
-            screen.say(progress)
+                progress = campaign(runs, self.workers, screen)
+            screen.print_result(progress)
             for path, reason in progress.failed.items():
                 print(f"failed: {path}: {reason}", file=sys.stderr)
-            RunFolder(folder).write_json("failed.json", progress.failed)
+            write_json(folder / "failed.json", progress.failed)
         return not progress.failed
 
-    def _convergence(self) -> bool:
-        from swiftfl.reproduce.convergence import reproduce
-
+    def _run_convergence(self) -> bool:
         folder = self.out / CONVERGENCE
-        make(folder)
-        with _alone(folder), StageScreen(CONVERGENCE) as screen:
-            reproduce(self.scale, self.seeds, folder, screen, self.workers)
+        make_folder(folder)
+        with locked(folder), StageScreen(CONVERGENCE) as screen:
+            _remove_stale(folder)
+            convergence.measure(self.scale, self.seeds, folder, screen, self.workers)
         return True
 
     def _report(self) -> None:
-        from swiftfl.reproduce.report.reproduction import write
+        from swiftfl.reproduce.report.document import write  # loads matplotlib
 
         print(f"Report: {write(self.out)}")
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One command at a time works in a folder; the lock goes with the process, however it ends."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"another command is at work in {folder}") from None
-        yield
+def _remove_stale(folder: Path) -> None:
+    """Remove what an earlier command that was killed has left half-written."""
+    for part in ("", "parts", "tables", "figures", "mpi"):
+        remove_stale(folder / part)
 
 
-def _ask_for_mpiexec(todo: list[Job], folder: Path) -> None:
-    """MPI starts its own processes, one job per run; when all are there, the tables can be made."""
-    left = [job for job in todo if not finished(job)]
+def _ask_for_mpiexec(runs: list[PlannedRun], folder: Path) -> None:
+    """MPI starts its own processes, one job per run; when all runs are there, the tables can be made."""
+    left = [one for one in runs if not finished(one)]
     if left:
-        script = write_script(left, folder)
+        script = shlex.quote(str(write_mpi_script(left, folder)))
         raise UserError(
             f"engine mpi needs one mpiexec for each of {len(left)} runs: sh {script}; then this command again"
         )

@@ -147,8 +147,7 @@ def _draw(result: Result) -> bool:
 
 
 def _draw_in(result: Result, folder: Path) -> None:
-    from swiftfl.report.curves import draw_curves
-    from swiftfl.report.partition import draw_partition
+    from swiftfl.report.run_figures import draw_curves, draw_partition
 
     name = result.config.algorithm.name
     title = f"{name} on {result.config.data.dataset}: the consensus model"

@@ -1,210 +1,222 @@
-"""The workers of a campaign: who does what, how far they are, and how they end."""
+"""The job pool: the one place where swiftfl runs several independent jobs at once.
+
+A job is a function of a module and its arguments, all plain JSON. Every worker is a fresh process with one
+thread (`experiment/worker.py`), so a job computes the same whichever other jobs there are. A job that fails,
+or whose process dies, is reported and the others go on. A signal that asks for a stop (Ctrl-C, SIGTERM, ...)
+interrupts the workers, waits until they have saved, and ends in KeyboardInterrupt.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from swiftfl.experiment.build import resolve
-from swiftfl.experiment.config import Config
-from swiftfl.experiment.worker import begun
+from swiftfl.experiment.signals import stop_requests
 
-DIVERGED = "it diverged: its last loss is not a number"
-_LOOK = 0.5
+_log = logging.getLogger(__name__)
+_TICK_SECONDS = 0.5
 _SAVE_SECONDS = 60.0
+"""How long interrupted workers may take to save before they are killed."""
+_ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: where, what, and about how many client steps that is."""
+    """`function` is "module:name". It is called as `function(report, **arguments)`, where `report(done)`
+    sends progress, and returns plain JSON."""
 
-    path: Path
-    config: Config
-    steps: int
-    checkpoint_seconds: float = 30.0
-
-
-@dataclass
-class CampaignProgress:
-    """How far a campaign is. `failed` says what went wrong, by run folder."""
-
-    runs: int
-    steps: int
-    runs_done: int = 0
-    steps_done: int = 0
-    seconds_left: float | None = None
-    failed: dict[str, str] = field(default_factory=dict)
+    name: str
+    function: str
+    arguments: Mapping[str, object]
 
 
-class JobPool:
-    """Some workers and the jobs that are left."""
+@dataclass(frozen=True)
+class JobProgress:
+    job: Job
+    done: int
+
+
+@dataclass(frozen=True)
+class JobFinished:
+    job: Job
+    result: Any
+
+
+@dataclass(frozen=True)
+class JobFailed:
+    job: Job
+    reason: str
+
+
+JobEvent = JobProgress | JobFinished | JobFailed
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    workers: int,
+    on_event: Callable[[JobEvent], None],
+    on_tick: Callable[[], None] = lambda: None,
+) -> None:
+    """Run all jobs, started in this order, `workers` at a time.
+
+    `on_event` is called for everything that a job reports, `on_tick` about twice a second.
+    """
+    if jobs:
+        with stop_requests() as stopped:
+            _Pool(jobs, on_event, on_tick, stopped).run(min(workers, len(jobs)))
+
+
+class _Pool:
+    """Some workers, and the jobs that no worker has taken yet."""
 
     def __init__(
         self,
-        jobs: list[Job],
-        progress: CampaignProgress,
-        show: Callable[[CampaignProgress], None],
+        jobs: Sequence[Job],
+        on_event: Callable[[JobEvent], None],
+        on_tick: Callable[[], None],
         stopped: Callable[[], bool],
     ) -> None:
-        self.todo = list(jobs)
-        self.progress, self.show, self.stopped = progress, show, stopped
+        self.waiting = deque(jobs)
+        self.on_event, self.on_tick, self.stopped = on_event, on_tick, stopped
         self.workers: list[_Worker] = []
         self.selector = selectors.DefaultSelector()
-        self.began = time.monotonic()
-        self.settled = self.inherited = progress.steps_done
 
-    def work(self, count: int) -> None:
-        """Until everything is done; KeyboardInterrupt if stopped, when everybody has saved."""
+    def run(self, count: int) -> None:
         try:
             for _ in range(count):
-                self._hire()
+                self._start_worker()
             while self.workers and not self.stopped():
-                self._listen()
-                self._estimate()
-                self.show(self.progress)
+                self._receive()
+                self.on_tick()
             if self.stopped():
-                self._save()
+                self._interrupt_workers()
                 raise KeyboardInterrupt
         finally:
             for worker in list(self.workers):
-                self._dismiss(worker)
+                self._remove(worker)
             self.selector.close()
 
-    def _hire(self) -> None:
-        if self.todo:
+    def _start_worker(self) -> None:
+        if self.waiting:
             worker = _Worker()
             self.workers.append(worker)
-            self.selector.register(worker.news, selectors.EVENT_READ, worker)
-            worker.take(self.todo.pop(0))
+            self.selector.register(worker.messages, selectors.EVENT_READ, worker)
+            worker.assign(self.waiting.popleft())
 
-    def _dismiss(self, worker: _Worker) -> None:
-        self.selector.unregister(worker.news)
+    def _remove(self, worker: _Worker) -> None:
+        self.selector.unregister(worker.messages)
         self.workers.remove(worker)
-        worker.end()
+        worker.close()
 
-    def _listen(self) -> None:
-        for key, _ in self.selector.select(_LOOK):
+    def _receive(self) -> None:
+        for key, _ in self.selector.select(_TICK_SECONDS):
             worker: _Worker = key.data
-            for message in worker.hear():
-                self._note(worker, message)
-            if worker.gone:
-                self._lose(worker)
+            for message in worker.read_messages():
+                self._handle(worker, message)
+            if worker.ended:
+                self._replace(worker)
 
-    def _note(self, worker: _Worker, message: dict[str, Any]) -> None:
-        if "done" in message:
-            self.inherited += worker.report(message["done"])
-            return
+    def _handle(self, worker: _Worker, message: dict[str, Any]) -> None:
         job = worker.job
-        assert job is not None
+        assert job is not None, "only a worker that has a job sends messages"
+        if "done" in message:
+            self.on_event(JobProgress(job, message["done"]))
+            return
+        worker.job = None
         if "failed" in message:
-            self._fail(job, message["failed"])
+            _log.info("job %s failed: %s", job.name, message.get("traceback", message["failed"]))
+            self.on_event(JobFailed(job, message["failed"]))
         else:
-            self.progress.runs_done += 1
-            self.settled += job.steps
-            if message["loss"] is None:
-                self.progress.failed[str(job.path)] = DIVERGED
-        if self.todo:
-            worker.take(self.todo.pop(0))
+            self.on_event(JobFinished(job, message["result"]))
+        if self.waiting and not self.stopped():
+            worker.assign(self.waiting.popleft())
         else:
-            worker.rest()
+            worker.dismiss()
 
-    def _fail(self, job: Job, reason: str) -> None:
-        """It is not done, and not to be waited for either."""
-        self.progress.failed[str(job.path)] = reason
-        self.progress.steps -= job.steps
-
-    def _lose(self, worker: _Worker) -> None:
+    def _replace(self, worker: _Worker) -> None:
+        """The process is gone: with its work done, or dead in the middle of a job."""
         if worker.job is not None and not self.stopped():
-            self._fail(worker.job, f"its process ended with code {worker.process.wait()}")
-        self._dismiss(worker)
+            self.on_event(JobFailed(worker.job, worker.cause_of_death()))
+        self._remove(worker)
         if not self.stopped():
-            self._hire()
+            self._start_worker()
 
-    def _estimate(self) -> None:
-        """Steps done, and the time left at the speed so far."""
-        progress = self.progress
-        progress.steps_done = self.settled + sum(worker.done for worker in self.workers)
-        mine = progress.steps_done - self.inherited
-        if mine > 0:
-            seconds = (time.monotonic() - self.began) / mine
-            progress.seconds_left = seconds * max(0, progress.steps - progress.steps_done)
-
-    def _save(self) -> None:
-        """Everybody saves and ends."""
+    def _interrupt_workers(self) -> None:
         for worker in self.workers:
             worker.process.send_signal(signal.SIGINT)
         deadline = time.monotonic() + _SAVE_SECONDS
         while self.workers and time.monotonic() < deadline:
-            self._listen()
+            self._receive()
 
 
 class _Worker:
-    """A process (of its own session: Ctrl-C at the terminal is for the campaign to pass on)."""
+    """A worker process. It has a session of its own: only the pool decides what Ctrl-C means to it."""
 
     def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "swiftfl.experiment.worker"],
+            [sys.executable, "-m", "swiftfl.experiment.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **_ONE_THREAD},
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.jobs, self.news = self.process.stdin, self.process.stdout
+        self._jobs, self.messages = self.process.stdin, self.process.stdout
         self.job: Job | None = None
-        self.done = 0
-        self.gone = False
-        self._heard = b""
-        self._first = True
+        self.ended = False
+        self._partial = bytearray()
 
-    def take(self, job: Job) -> None:
-        self.job, self.done, self._first = job, 0, True
-        line = json.dumps(
-            {
-                "path": str(job.path),
-                "config": resolve(job.config).model_dump(mode="json"),
-                "checkpoint_seconds": job.checkpoint_seconds,
-            }
-        )
-        with contextlib.suppress(BrokenPipeError):  # of one that has died: its end is heard in a moment
-            self.jobs.write(line.encode() + b"\n")
-            self.jobs.flush()
+    def assign(self, job: Job) -> None:
+        self.job = job
+        line = json.dumps({"function": job.function, "arguments": dict(job.arguments)})
+        with contextlib.suppress(BrokenPipeError):  # it has died: the end of its messages is read next
+            self._jobs.write(line.encode() + b"\n")
+            self._jobs.flush()
 
-    def rest(self) -> None:
-        """There is no more to do: with its last job's news the process ends by itself."""
-        self.job, self.done = None, 0
-        self.jobs.close()
+    def dismiss(self) -> None:
+        """There is no further job: the process ends when it reads the end of its input."""
+        with contextlib.suppress(BrokenPipeError):
+            self._jobs.close()
 
-    def hear(self) -> list[dict[str, Any]]:
-        """The news that have come; `gone` when there will be no more."""
-        chunk = os.read(self.news.fileno(), 1 << 16)
-        self.gone = not chunk
-        *lines, self._heard = (self._heard + chunk).split(b"\n")
+    def read_messages(self) -> list[dict[str, Any]]:
+        """The messages that have arrived; `ended` is set when there will be no more."""
+        chunk = os.read(self.messages.fileno(), 1 << 20)
+        self.ended = not chunk
+        self._partial += chunk
+        if b"\n" not in chunk:
+            return []
+        *lines, rest = bytes(self._partial).split(b"\n")
+        self._partial = bytearray(rest)
         return [json.loads(line) for line in lines]
 
-    def report(self, done: int) -> int:
-        """How far the job is; the answer is what a run that goes on had already done before."""
-        assert self.job is not None
-        before = done if self._first and begun(self.job.path) else 0
-        self._first, self.done = False, done
-        return before
+    def cause_of_death(self) -> str:
+        """How the process ended, with the last line it wrote to standard error."""
+        code = self.process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        self._errors.seek(0)
+        said = self._errors.read()[-2000:].decode(errors="replace").strip()
+        return f"its process {how}" + (f": {said.splitlines()[-1]}" if said else "")
 
-    def end(self) -> None:
-        """By force, if need be."""
-        self.jobs.close()
-        if not self.gone:
+    def close(self) -> None:
+        """Release everything; a process that still runs is killed."""
+        self.dismiss()
+        if not self.ended:
             self.process.kill()
         self.process.wait()
-        self.news.close()
+        self.messages.close()
+        self._errors.close()

@@ -1,13 +1,13 @@
 """One style for every figure: the same method has the same colour, line and marker everywhere.
 
-Figures are single panels about as wide as a telephone's screen, so that a page can set them beside
-each other or below each other and they stay readable.
+Figures are single panels about as wide as a telephone's screen: a page can set them beside each other
+or below each other, and they stay readable. The colours are those of Okabe and Ito, which
+colour-blind readers can tell apart.
 """
 
 from __future__ import annotations
 
-import base64
-import html
+import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from swiftfl.report.curves import COLOURS, STYLE
-from swiftfl.report.table import marked
+from swiftfl.files import plain_name, write_atomically
+from swiftfl.report import page
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "svg.hashsalt": "swiftfl",
+}
 _LOOKS = {
     "swift_c0": (COLOURS[0], "-", "o"),
     "swift_c1": (COLOURS[5], "--", "s"),
@@ -85,37 +96,34 @@ def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
 
 
 def markers_every(points: int) -> int:
-    """So that a curve has about eight markers, however many points."""
+    """The distance of markers that gives a curve about eight, however many points it has."""
     return max(1, points // 8)
 
 
-def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
-    """As SVG, the same bytes every time, and as PNG."""
+def save(figure: Figure, folder: Path, name: str) -> Path:
+    """Write NAME.svg, the same bytes every time, and NAME.png; the path of the SVG file."""
     folder.mkdir(parents=True, exist_ok=True)
-    svg, png = folder / f"{name}.svg", folder / f"{name}.png"
+    svg = folder / f"{plain_name(name)}.svg"
     with mpl.rc_context(STYLE):
-        figure.savefig(svg, metadata={"Date": None})
-        figure.set_layout_engine("none")  # it has its places now
-        figure.savefig(png, dpi=150, metadata={"Software": None})
-    return svg, png
+        write_atomically(svg, _encoded(figure, format="svg", metadata={"Date": None}))
+        figure.set_layout_engine("none")  # the layout of the SVG is kept
+        write_atomically(
+            svg.with_suffix(".png"), _encoded(figure, format="png", dpi=150, metadata={"Software": None})
+        )
+    return svg
 
 
-def drawn(pictures: Sequence[Picture], folder: Path) -> list[str]:
-    """Draw into the folder, in the one style; each as HTML that holds the picture itself."""
-    parts = []
+def _encoded(figure: Figure, **options: Any) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, **options)
+    return out.getvalue()
+
+
+def drawn(pictures: Sequence[Picture], folder: Path) -> list[Markup]:
+    """Draw into the folder, all in one style; each as HTML that holds the picture itself."""
+    blocks = []
     for picture in pictures:
         with mpl.rc_context(STYLE):
-            svg, _ = save(picture.draw(), folder, picture.name)
-        parts.append(embedded(svg, picture.caption, picture.wide))
-    return parts
-
-
-def embedded(svg: Path, caption: str, wide: bool = False) -> str:
-    """An SVG file inside the page: nothing is fetched, and names inside do not meet."""
-    data = base64.b64encode(svg.read_bytes()).decode("ascii")
-    words = html.escape(caption)  # an attribute has no markup
-    kind = ' class="wide"' if wide else ""
-    return (
-        f'<figure{kind}><img alt="{words}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{marked(caption)}</figcaption></figure>"
-    )
+            svg = save(picture.draw(), folder, picture.name)
+        blocks.append(page.figure(svg, picture.caption, picture.wide))
+    return blocks

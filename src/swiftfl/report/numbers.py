@@ -1,4 +1,4 @@
-"""How numbers are written, everywhere in the same way."""
+"""How numbers are written in tables and sentences."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def difference(here: float | None, paper: float | None) -> float | None:
 
 
 def percent(value: float | None) -> str:
-    """A change in words.
+    """A change as text.
 
     >>> percent(-34.6), percent(3.25), percent(None)
     ('-34.6 %', '+3.2 %', '–')
@@ -61,7 +61,7 @@ def percent(value: float | None) -> str:
 
 
 def written(value: Cell, column: str = "") -> str:
-    """A cell as it is printed; the heading of its column tells the unit.
+    """A cell as it is printed, by the unit in the heading of its column.
 
     >>> written(1.0194, "epoch (s)"), written(-34.6, "change (%)"), written(81.25, "accuracy (%)")
     ('1.019', '-34.6', '81.2')

@@ -1,120 +1,131 @@
-"""The page around tables and figures: self-contained, without scripts, readable on a telephone."""
+"""HTML of reports: self-contained, without scripts, readable on a telephone.
+
+The templates are in `report/templates`; everything that they insert is escaped.
+"""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Mapping
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
-from swiftfl.report.table import marked
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-_CSS = """
-:root { color-scheme: light dark; --text: #1b1f24; --soft: #57606a; --ground: #ffffff; --card: #f6f8fa;
-  --line: #d0d7de; --link: #0b5cad; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --soft: #9aa4af; --ground: #0f1317;
-  --card: #181d23; --line: #343b43; --link: #79b8ff; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem 1rem 4rem; max-width: 74rem; color: var(--text);
-  background: var(--ground); font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 1rem 0 .5rem; }
-h2 { font-size: 1.35rem; margin: 3rem 0 .5rem; padding-top: .75rem; border-top: 2px solid var(--line); }
-h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
-p, ul { max-width: 52rem; }
-sub { line-height: 0; }
-li { margin: .25rem 0; }
-a { color: var(--link); }
-nav ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; }
-code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .875em; }
-pre { overflow-x: auto; background: var(--card); padding: .6rem .8rem; border-radius: 6px; }
-.scroll { overflow-x: auto; margin: 1rem 0 .3rem; border: 1px solid var(--line); border-radius: 6px; }
-table { border-collapse: collapse; font-size: .875rem; min-width: 100%; }
-caption { text-align: left; font-weight: 600; padding: .6rem .7rem; caption-side: top; }
-th, td { padding: .3rem .7rem; text-align: left; white-space: nowrap; border-top: 1px solid var(--line); }
-thead th { white-space: normal; vertical-align: bottom; min-width: 5rem; background: var(--card); }
-tbody th { font-weight: 400; position: sticky; left: 0; background: var(--ground); }
-tr.group th { font-weight: 600; background: var(--card); }
-thead th:first-child { position: sticky; left: 0; }
-tr.group span, caption span { position: sticky; left: .7rem; display: inline-block; max-width: 80vw;
-  white-space: normal; }
-.n { text-align: right; font-variant-numeric: tabular-nums; }
-.note, figcaption { color: var(--soft); font-size: .85rem; }
-.missing { border-left: 4px solid #d98e04; padding: .3rem .8rem; background: var(--card); }
-.figures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); }
-figure { margin: 0; max-width: 38rem; }
-figure.wide { max-width: none; grid-column: 1 / -1; }
-figure img { display: block; width: 100%; height: auto; background: #ffffff; padding: 4px;
-  border: 1px solid var(--line); border-radius: 6px; }
-figcaption { padding: .3rem .2rem; }
-details { margin: .8rem 0; }
-summary { cursor: pointer; color: var(--link); }
-@media (max-width: 600px) { th, td { padding: .3rem .5rem; }
-  tbody th[scope="row"] { white-space: normal; min-width: 7.5rem; max-width: 8.5rem; } }
-@media print { details { display: block; } .scroll { overflow: visible; } }
-"""
+from swiftfl.report.table import GROUP, Table, with_minus
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A chapter of the page: its anchor, its heading, and its HTML."""
+    """A section of the page: its anchor, its heading, and its blocks."""
 
     anchor: str
     heading: str
-    body: str
+    body: Markup
 
 
-def page(title: str, opening: str, sections: Iterable[PageSection]) -> str:
-    """The whole document. Policy and policy alone: nothing from elsewhere may be loaded."""
-    chapters = list(sections)
-    contents = "".join(f'<li><a href="#{c.anchor}">{html.escape(c.heading)}</a></li>' for c in chapters)
-    body = "\n".join(
-        f'<section id="{c.anchor}">\n<h2>{html.escape(c.heading)}</h2>\n{c.body}\n</section>'
-        for c in chapters
+def page(title: str, opening: Markup, sections: Iterable[PageSection]) -> str:
+    """The whole document. Its content policy forbids to load anything from elsewhere."""
+    template = _environment().get_template("page.html.j2")
+    return template.render(title=title, opening=opening, sections=list(sections)) + "\n"
+
+
+# --- the blocks of a section; one that has no content is empty -------------------------------------------
+
+
+def paragraph(text: str, kind: str = "") -> Markup:
+    return _block("paragraph", text, kind)
+
+
+def bullets(sentences: Iterable[str]) -> Markup:
+    items = list(sentences)
+    return _block("bullets", items) if items else Markup()
+
+
+def part(heading: str, *blocks: Markup) -> Markup:
+    """Blocks under a heading."""
+    there = [block for block in blocks if block]
+    return _block("part", heading, there) if there else Markup()
+
+
+def folded(heading: str, *blocks: Markup) -> Markup:
+    """Blocks that the reader unfolds."""
+    there = [block for block in blocks if block]
+    return _block("folded", heading, there) if there else Markup()
+
+
+def gallery(figures: Iterable[Markup]) -> Markup:
+    there = list(figures)
+    return _block("gallery", there) if there else Markup()
+
+
+def joined(blocks: Iterable[Markup]) -> Markup:
+    return Markup("\n").join(block for block in blocks if block)
+
+
+def figure(svg: Path, caption: str, wide: bool = False) -> Markup:
+    """An SVG file inside the page: nothing is loaded, and identifiers of two figures cannot clash."""
+    return _block("figure", base64.b64encode(svg.read_bytes()).decode("ascii"), caption, wide)
+
+
+def definitions(values: Mapping[str, object]) -> Markup:
+    return _block("definitions", values) if values else Markup()
+
+
+def command(text: str) -> Markup:
+    return _block("command", text) if text else Markup()
+
+
+def table(shown: Table) -> Markup:
+    """A table; a first column named GROUP becomes headings between the rows."""
+    grouped = shown.columns[0] == GROUP
+    columns = [
+        {"name": name, "right": right} for name, right in zip(shown.columns, shown.numeric(), strict=True)
+    ]
+    if not grouped:
+        groups = [{"name": None, "rows": shown.cells()}]
+    else:
+        groups = [
+            {"name": name, "rows": [row[1:] for row in rows]}
+            for name, rows in groupby(shown.cells(), key=lambda row: row[0])
+        ]
+    return _block("table", shown.title, columns[grouped:], groups, shown.note)
+
+
+def words(text: str) -> Markup:
+    """Text as HTML: escaped, with a minus sign before numbers and the index of C_0 below the line; a
+    number and its % stay on one line.
+
+    >>> print(words("SWIFT C_0 < -3"))
+    SWIFT C<sub>0</sub> &lt; −3
+    """
+    together = re.sub(r"(?<=\d) %", "\u00a0%", with_minus(str(escape(text))))
+    return Markup(re.sub(r"\bC_(\d)", r"C<sub>\1</sub>", together))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("swiftfl.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-        "style-src 'unsafe-inline'\">\n"
-        '<link rel="icon" href="data:,">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
-        f"<header>\n<h1>{html.escape(title)}</h1>\n{opening}\n"
-        f'<nav aria-label="contents"><ul>{contents}</ul></nav>\n</header>\n<main>\n{body}\n</main>\n'
-        "</body>\n</html>\n"
-    )
+    environment.filters["words"] = words
+    return environment
 
 
-def paragraph(text: str, kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f"<p{named}>{marked(text)}</p>"
+@cache
+def _blocks() -> Any:
+    return _environment().get_template("blocks.html.j2").module
 
 
-def bullets(sentences: Iterable[str]) -> str:
-    items = "".join(f"<li>{marked(sentence)}</li>\n" for sentence in sentences)
-    return f"<ul>\n{items}</ul>" if items else ""
-
-
-def part(heading: str, *blocks: str) -> str:
-    """A part of a section; nothing if it has no content."""
-    content = "\n".join(block for block in blocks if block)
-    return f"<h3>{html.escape(heading)}</h3>\n{content}" if content else ""
-
-
-def gallery(figures: Iterable[str]) -> str:
-    inside = "\n".join(figures)
-    return f'<div class="figures">\n{inside}\n</div>' if inside else ""
-
-
-def folded(heading: str, *blocks: str) -> str:
-    content = "\n".join(block for block in blocks if block)
-    return f"<details><summary>{html.escape(heading)}</summary>\n{content}\n</details>" if content else ""
-
-
-def definitions(values: Mapping[str, object]) -> str:
-    items = "".join(
-        f"<li><code>{html.escape(k)}</code> {html.escape(str(v))}</li>" for k, v in values.items()
-    )
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def command(text: str) -> str:
-    return f"<pre>{html.escape(text)}</pre>" if text else ""
+def _block(name: str, *arguments: object) -> Markup:
+    macro: Callable[..., Markup] = getattr(_blocks(), name)
+    return Markup(macro(*arguments).strip())

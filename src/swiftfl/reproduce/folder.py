@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_topology
-from swiftfl.experiment.pool import Job
-from swiftfl.record import RunFolder, versions
-from swiftfl.reproduce.plan import Experiment
-from swiftfl.reproduce.settings import planned_steps
+from swiftfl.experiment.campaign import PlannedRun
+from swiftfl.files import write_atomically, write_json
+from swiftfl.record import versions
+from swiftfl.reproduce.plan import Experiment, planned_steps
+
+_MPI_LINE = (
+    "test -e {run}/summary.json || if test -e {run}/config.json; "
+    "then ${{MPIEXEC:-mpiexec}} -n {n} swiftfl resume {run}; "
+    "else ${{MPIEXEC:-mpiexec}} -n {n} swiftfl run {config} --out {run}; fi"
+)
 
 
-def make(folder: Path) -> None:
-    """The folder, if it can be written to."""
+def make_folder(folder: Path) -> None:
+    """Make the folder, if it can be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -28,10 +35,10 @@ def run_path(group: str, method: str, seed: int) -> str:
     return f"runs/{group}/{method}/seed{seed}"
 
 
-def jobs(experiment: Experiment, seeds: int, folder: Path) -> list[Job]:
+def planned_runs(experiment: Experiment, seeds: int, folder: Path) -> list[PlannedRun]:
     """Every trained case with every seed; the first seed of everything comes first."""
     return [
-        Job(
+        PlannedRun(
             folder / run_path(case.group, case.method, seed),
             case.config.with_changes({"seed": seed}),
             planned_steps(case.config),
@@ -55,8 +62,8 @@ def describe(experiment: Experiment, seeds: int, folder: Path, more: dict[str, A
         for case in experiment.cases
         if case.trained
     ]
-    RunFolder(folder).write_json(
-        "experiment.json",
+    write_json(
+        folder / "experiment.json",
         {
             "name": experiment.name,
             "title": experiment.title,
@@ -75,3 +82,22 @@ def _topology(experiment: Experiment, group: str) -> dict[str, Any]:
     config = next(case.config for case in experiment.cases if case.group == group)
     graph = build_topology(config.topology, config.seed)
     return {"name": config.topology.name, "clients": graph.n, "edges": graph.edges.tolist()}
+
+
+# --- MPI, which starts its own processes ------------------------------------------------------------------
+
+
+def write_mpi_script(runs: list[PlannedRun], folder: Path) -> Path:
+    """Write `mpi.sh`, one `mpiexec` per run, and in `mpi/` each run's configuration; paths are absolute."""
+    folder = folder.resolve()
+    (folder / "mpi").mkdir(exist_ok=True)
+    lines = ["#!/bin/sh", "# One run after the other; started again, it goes on. MPIEXEC may hold options."]
+    for one in runs:
+        run = one.path.resolve()
+        name = "-".join(run.relative_to(folder / "runs").parts) + ".json"
+        write_json(folder / "mpi" / name, one.config.model_dump(mode="json"))
+        words = {"run": shlex.quote(str(run)), "config": shlex.quote(str(folder / "mpi" / name))}
+        lines.append(_MPI_LINE.format(n=one.config.topology.clients, **words))
+    script = folder / "mpi.sh"
+    write_atomically(script, "\n".join(lines) + "\n")
+    return script

@@ -16,17 +16,17 @@ so three constants are chosen, and the fourth, the bandwidth, follows:
 * `latency` = 0.05 ms: an MPI message between processes over Ethernet.
 
 The bandwidth that follows, 0.12 GB/s, is that of 1 Gbit/s Ethernet. No number of SWIFT, PA-SGD or
-LD-SGD was used: what the simulator says of them is a prediction (docs/network.md has it beside the
-printed values). The choice of `send` and `mix` decides what SWIFT is predicted to pay, since it
-pays nothing else.
+LD-SGD was used: what the simulator finds for them is a prediction (docs/network.md has it beside the
+printed values). The choice of `send` and `mix` decides what SWIFT's communication is predicted to cost,
+since it has no other cost.
 
 Nothing is fitted for "ResNet-50" either (2.18 MB, batches of 64): `compute` grows with the arithmetic
 of a gradient, counted operation by operation, and `send` and `mix` with the bytes. That treats the
 accelerator as equally busy with both networks. Small kernels leave one idle, so `compute` is
 likely to be predicted too high.
 
-`measured` is this machine, timed when asked (`reproduce/machine.py`). Whoever wants the same run again
-must keep what it returned: two measurements differ.
+`measured` is this machine, timed when asked (`reproduce/machine.py`). To repeat a run, keep the costs:
+two measurements differ.
 """
 
 from __future__ import annotations
@@ -129,6 +129,6 @@ def profile(name: str, model: str = "resnet18", config: Config | None = None) ->
 
 
 def as_json() -> dict[str, float]:
-    """What `swiftfl run --costs FILE` reads; `examples/costs/paper.json` holds it."""
+    """The paper's costs for `swiftfl run --costs FILE`; `examples/costs/paper.json` holds them."""
     costs: dict[str, float] = paper_costs().model_dump(exclude_defaults=True)
     return costs

@@ -19,8 +19,8 @@ from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_algorithm, build_topology, weights_method
 from swiftfl.experiment.measure import mean_per_epoch
+from swiftfl.files import write_json
 from swiftfl.graph import Topology, communication_coefficients
-from swiftfl.record import RunFolder
 from swiftfl.reproduce.hardware import BASELINE
 from swiftfl.reproduce.plan import Experiment
 from swiftfl.schedule import constant
@@ -101,7 +101,7 @@ def run_locally(setup: Setup) -> Spent:
 def write_live(experiment: Experiment, folder: Path, scale: str) -> None:
     """Measure the experiment's methods and write `live.json`, unless it is already there."""
     if not (folder / FILE).is_file():
-        RunFolder(folder).write_json(FILE, measure_methods(experiment, SCALES[scale]))
+        write_json(folder / FILE, measure_methods(experiment, SCALES[scale]))
 
 
 def measure_methods(experiment: Experiment, like: Accelerator) -> dict[str, Any]:

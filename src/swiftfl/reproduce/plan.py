@@ -1,11 +1,32 @@
-"""What an experiment of the paper is: cases, one per group (a column of its table) and method (a row)."""
+"""What the experiments of the paper share: methods, scales, and the configuration of a case.
+
+An experiment is a list of cases, one per group (a column of the paper's table) and method (a row). Scales:
+
+* `paper`: CIFAR-10 with the usual augmentation, the authors' thin networks, their epochs and schedules.
+* `small`: the same data without augmentation and a small CNN that needs no GPU. It has no batch
+  norm, so its step size is its own (`SMALL_STEP_SIZE`); the schedule is the paper's, shrunk in
+  proportion to the epochs.
+* `smoke`: the digits of the package and a small MLP, to see that every part works.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from swiftfl.errors import UserError
-from swiftfl.experiment.config import Config, CostsConfig
+from swiftfl.experiment.config import (
+    AlgorithmConfig,
+    Config,
+    CostsConfig,
+    DataConfig,
+    EngineConfig,
+    EvaluationConfig,
+    ModelConfig,
+    TopologyConfig,
+)
+from swiftfl.reproduce.hardware import profile
+from swiftfl.reproduce.printed import hyperparameters, step_size
 
 SCALES = ("smoke", "small", "paper")
 METHODS = {
@@ -21,9 +42,9 @@ METHODS = {
 
 @dataclass(frozen=True)
 class ReproductionOptions:
-    """What a user may choose besides the scale; None stands for what the recipe says.
+    """What a user may choose besides the scale; None stands for the recipe's own value.
 
-    `costs` are those of measured hardware; without them the profile `paper` holds.
+    `costs` are those of measured hardware; without them the profile `paper` is used.
     """
 
     engine: str = "virtual"
@@ -47,6 +68,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Experiment:
+    """Groups and methods by key, each with its label for readers, and the cases."""
+
     name: str
     title: str
     groups: dict[str, str]
@@ -60,3 +83,107 @@ class Experiment:
 def check_scale(scale: str) -> None:
     if scale not in SCALES:
         raise UserError(f"there is no scale {scale!r}: choose from {', '.join(SCALES)}")
+
+
+# --- the configuration of a case ------------------------------------------------------------------------
+
+SAMPLES = {"cifar10": 50_000, "digits": 1_437}
+SMALL_STEP_SIZE = 0.05
+SMOKE_STEP_SIZE = 0.1
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "swift_c0": {"name": "swift", "communication_set": 0},
+    "swift_c1": {"name": "swift", "communication_set": 1},
+    "dsgd_c0": {"name": "dsgd"},
+    "pasgd_c1": {"name": "pasgd", "i1": 1},
+    "ldsgd_c1": {"name": "ldsgd", "i1": 1, "i2": 2},
+    "adpsgd_c0": {"name": "adpsgd"},
+}
+"""The methods as the authors ran them."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One experiment at one scale; `epochs` are those of the scales below `paper`."""
+
+    name: str
+    scale: str
+    options: ReproductionOptions
+    epochs: dict[str, int]
+
+    def __post_init__(self) -> None:
+        check_scale(self.scale)
+
+    @property
+    def at_paper(self) -> bool:
+        return self.scale == "paper"
+
+    def config(self, topology: TopologyConfig, method: str, partition: str = "iid") -> Config:
+        """The full configuration of a case that has nothing special."""
+        plain = Config(
+            data=self._data(partition),
+            model=self._model(),
+            topology=topology,
+            algorithm=self._algorithm(method),
+            engine=EngineConfig(epochs=self.length, costs=self._costs()),
+            evaluation=EvaluationConfig(clients=0 if self.scale == "small" else 4),
+        )
+        # What users choose comes last: `with_changes` reports a mistake on one line.
+        return plain.with_changes({"engine.name": self.options.engine, "model.device": self.options.device})
+
+    @property
+    def length(self) -> int:
+        """Of a run, in epochs."""
+        if self.options.epochs is not None:
+            return self.options.epochs
+        return int(hyperparameters(self.name)["epochs"]) if self.at_paper else self.epochs[self.scale]
+
+    def _data(self, partition: str) -> DataConfig:
+        if self.scale == "smoke":
+            if self.options.data is not None:
+                raise UserError("--data needs --scale small or paper: smoke has the digits of the package")
+            return DataConfig(dataset="digits", partition=partition, batch_size=16)
+        return DataConfig(
+            dataset="cifar10",
+            folder=self.options.data,
+            partition=partition,
+            batch_size=hyperparameters(self.name)["batch"],
+            augment=self.at_paper,
+        )
+
+    def _model(self) -> ModelConfig:
+        if self.options.model is not None:
+            if not self.at_paper:
+                raise UserError("--model needs --scale paper: the smaller scales have their own model")
+            return ModelConfig(name=self.options.model)
+        if self.at_paper:
+            return ModelConfig(name=f"thin_{hyperparameters(self.name)['model']}")
+        if self.scale == "small":
+            return ModelConfig(name="cnn", options={"width": 8})
+        return ModelConfig(name="mlp", options={"hidden": 32})
+
+    def _algorithm(self, method: str) -> AlgorithmConfig:
+        h = hyperparameters(self.name)
+        own = {"smoke": SMOKE_STEP_SIZE, "small": SMALL_STEP_SIZE, "paper": None}[self.scale]
+        weights = None if method.startswith("swift") else self.options.baseline_weights
+        return AlgorithmConfig.model_validate(
+            {
+                **ALGORITHMS[method],
+                "weights": weights,
+                "step_size": step_size(self.name, own, self.length).model_dump(),
+                "momentum": h["momentum"],
+                "weight_decay": h["weight_decay"],
+            }
+        )
+
+    def _costs(self) -> CostsConfig:
+        """The paper's hardware with the paper's network, whatever is trained; or what was measured."""
+        return self.options.costs or profile("paper", hyperparameters(self.name)["model"])
+
+
+def planned_steps(config: Config) -> int:
+    """Client steps of all clients together until a run ends."""
+    if config.engine.iterations is not None:
+        return config.engine.iterations
+    n, samples = config.topology.clients, SAMPLES[config.data.dataset]
+    sizes = [samples // n + (i < samples % n) for i in range(n)]
+    return (config.engine.epochs or 0) * sum(-(-size // config.data.batch_size) for size in sizes)

@@ -7,7 +7,6 @@ fraction of a second where training takes hours.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_algorithm, build_costs, build_topology, weights_method
 from swiftfl.experiment.config import Config, CostsConfig
 from swiftfl.experiment.measure import times_per_epoch
+from swiftfl.files import write_json
 from swiftfl.graph import Topology, communication_coefficients
 from swiftfl.reproduce.hardware import LATENCY, MIX, SEND, TRAINING_SAMPLES, paper_costs
 from swiftfl.reproduce.plan import Experiment
@@ -41,7 +41,7 @@ Times = dict[str, float]
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds per epoch, means over clients, and the beginning of some clients' days."""
+    """Seconds per epoch, means over clients, and what some clients do at the beginning of the run."""
 
     times: Times
     clients: int
@@ -84,15 +84,15 @@ def predict(config: Config, batch_size: int = 32) -> Prediction:
             seed=config.seed,
         )
     )
-    timeline = engine.watch(interesting(graph, costs), timeline_seconds(costs))
+    timeline = engine.watch(clients_shown(graph, costs), timeline_seconds(costs))
     engine.start()
     engine.advance(sys.maxsize)
     times = {name.removesuffix("_seconds_per_epoch"): t for name, t in times_per_epoch(engine).items()}
     return Prediction(times, graph.n, timeline.seconds, timeline.intervals)
 
 
-class Known:
-    """Predictions made once: cases may differ in their data alone, which takes no time."""
+class PredictionCache:
+    """Predictions by configuration, made once: data and model change nothing about them."""
 
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
@@ -123,7 +123,7 @@ def timeline_seconds(costs: CostsConfig) -> float:
     return max(TIMELINE_STEPS * (costs.compute + journey), TIMELINE_SLOW_STEPS * one_slow_step)
 
 
-def interesting(graph: Topology, costs: CostsConfig) -> list[int]:
+def clients_shown(graph: Topology, costs: CostsConfig) -> list[int]:
     """The slow clients or the ends of slow links (or client 0), and those nearest to them."""
     slow = {s.client for s in costs.slowdowns} | {i for link in costs.links for i in link.edge}
     chosen = sorted(slow) or [0]
@@ -133,10 +133,10 @@ def interesting(graph: Topology, costs: CostsConfig) -> list[int]:
 
 
 def sensitivity(experiment: Experiment, batch_size: int) -> dict[str, dict[str, object]]:
-    """What becomes of the predictions if a constant that had to be chosen had been chosen otherwise.
+    """How the predictions change with the constants that had to be chosen.
 
-    `send`, `mix` and `latency` are halved and doubled, and the bandwidth calibrated anew, so that D-SGD
-    still takes the printed times. `spread` is that of compute times, which the paper does not tell.
+    `send`, `mix` and `latency` are halved and doubled, and the bandwidth is calibrated again, so that D-SGD
+    still takes the printed times. `spread` is that of compute times, which the paper does not report.
     """
     variants = {
         "send": {x * SEND: paper_costs(send=x * SEND) for x in FACTORS},
@@ -144,7 +144,7 @@ def sensitivity(experiment: Experiment, batch_size: int) -> dict[str, dict[str, 
         "latency": {x * LATENCY: paper_costs(latency=x * LATENCY) for x in FACTORS},
         "spread": {s: paper_costs().model_copy(update={"spread": s}) for s in SPREADS},
     }
-    known = Known(batch_size)
+    known = PredictionCache(batch_size)
     found: dict[str, dict[str, object]] = {}
     for name, by_value in variants.items():
         found[name] = {"values": list(by_value)}
@@ -162,7 +162,7 @@ def write_predictions(experiment: Experiment, folder: Path) -> None:
     """`predicted.json` and `timelines.json` of all cases, trained or not; of the baseline on the paper's
     hardware `sensitivity.json` too."""
     batch_size: int = hyperparameters(experiment.name)["batch"]
-    known = Known(batch_size)
+    known = PredictionCache(batch_size)
     predicted: dict[str, dict[str, Times]] = {group: {} for group in experiment.groups}
     timelines: dict[str, dict[str, object]] = {group: {} for group in experiment.groups}
     for case in experiment.cases:
@@ -170,11 +170,7 @@ def write_predictions(experiment: Experiment, folder: Path) -> None:
         predicted[case.group][case.method] = found.times
         timelines[case.group][case.method] = found.timeline()
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "predicted.json", predicted)
-    _write(folder / "timelines.json", timelines)
+    write_json(folder / "predicted.json", predicted)
+    write_json(folder / "timelines.json", timelines)
     if experiment.name == "baseline" and experiment.cases[0].config.engine.costs == paper_costs():
-        _write(folder / "sensitivity.json", sensitivity(experiment, batch_size))
-
-
-def _write(path: Path, tree: object) -> None:
-    path.write_text(json.dumps(tree) + "\n")
+        write_json(folder / "sensitivity.json", sensitivity(experiment, batch_size))

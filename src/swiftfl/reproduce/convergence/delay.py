@@ -1,10 +1,10 @@
 """Measurement 2: one client 1 to 100 times slower, in virtual time.
 
 SWIFT is run with p set to the true rates (what the theorem assumes), and with p left uniform;
-AD-PSGD, whose theory bounds the largest delay, beside it. Two objectives are looked at: f weighted
+AD-PSGD, whose theory bounds the largest delay, beside it. Two objectives are evaluated: f weighted
 by the true rates, which is what such a federation minimises, and f weighted uniformly. The theorem's
 x̄ counts the slow client's model like any other, however old it is; so the average of the models
-with the rates as weights is looked at, too.
+weighted by the rates is evaluated as well.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(parameters: Parameters) -> Result:
     by_rate = problem.weighted(rates)
     coefficients = coefficients_of("ring", rates if parameters["method"] == "swift_rates" else uniform)
     algorithm: Algorithm[Verb] = AdPsgd(seed=seed) if parameters["method"] == "adpsgd" else Swift()
-    # Only compute takes a client's time, so that its rate is 1 / factor; messages travel a tenth as long.
+    # Only compute takes a client's time, so its rate is 1 / factor; messages travel a tenth as long.
     costs = Costs(
         compute=0.01, send=0.0, mix=0.0, latency=0.001, spread=0.2, seed=seed,
         slowdowns=(Slowdown(SLOW, parameters["factor"]),),

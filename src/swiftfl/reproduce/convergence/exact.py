@@ -9,8 +9,8 @@ Since i ~ p is drawn independently of y, the second moments S = E[y y^T] follow 
     S <- K S = sum_i p_i M_i S M_i^T + gamma^2 sigma_k^2 diag(p) S_{1,1}      (S_{1,1} = 1)
 
 and E |grad f(mean of x)|^2 is a linear function l of S. The sum over t < T of l K^t S_0 takes log2(T)
-squarings: r_0 = l, r_{k+1} = r_k + r_k K^(2^k). So T = 2^40 costs as little as T = 2^10, and says
-what a simulation must find on average, and what the slope is when T is out of a simulation's reach.
+squarings: r_0 = l, r_{k+1} = r_k + r_k K^(2^k). So T = 2^40 costs as little as T = 2^10. It gives
+what a simulation must find on average, and the slope where T is out of a simulation's reach.
 """
 
 from __future__ import annotations

@@ -47,10 +47,10 @@ def parts(size: Size, seeds: int) -> list[Part]:
     return found
 
 
-class Noted:
+class RecordedGradients:
     """A problem that keeps every gradient it gave, by (client, counter), and the exact one's square."""
 
-    name = "noted"
+    name = "recorded gradients"
     buffers = 0
 
     def __init__(self, problem: Bowl) -> None:
@@ -84,9 +84,9 @@ class History:
 
 
 def history(problem: Bowl, coefficients: Coefficients, T: int, seed: int) -> History:
-    noted = Noted(problem)
+    recorded_gradients = RecordedGradients(problem)
     step = theorem_step_size(coefficients.topology.n, T, problem.L, problem.gap)
-    setup = setup_of(noted, coefficients, step, T, seed)
+    setup = setup_of(recorded_gradients, coefficients, step, T, seed)
     draws = Sampled(setup)
     active = [draws.draw() for _ in range(T)]
     engine = Sampled(setup)
@@ -96,13 +96,13 @@ def history(problem: Bowl, coefficients: Coefficients, T: int, seed: int) -> His
     given = []
     for i in active:
         counter[i] += 1
-        given.append(noted.given[i, counter[i]])
+        given.append(recorded_gradients.given[i, counter[i]])
     G, exact = np.array([g for g, _ in given]), np.array([e for _, e in given])
     return History(active, G, exact, step, np.asarray(engine.models))
 
 
 @dataclass(frozen=True)
-class Look:
+class LemmaErrors:
     """Per client i, at one t: both errors, and x̄ - x_i (d, n) as it is and as the proof has it."""
 
     printed: Array
@@ -111,7 +111,7 @@ class Look:
     deviation_of_proof: Array
 
 
-def look(past: History, coefficients: Coefficients, t: int) -> Look:
+def errors_at(past: History, coefficients: Coefficients, t: int) -> LemmaErrors:
     """Backwards from t: each product gains one factor on its left, and G^j picks its row i_j."""
     n = coefficients.topology.n
     W = [coefficients.active_matrix(i) for i in range(n)]
@@ -128,7 +128,7 @@ def look(past: History, coefficients: Coefficients, t: int) -> Look:
     of_drawn, of_expected, of_different = (np.array([row[k] for row in rows]) for k in range(3))
     G = past.G[t - len(rows) + 1 : t + 1][::-1]
     size = (G**2).sum(axis=1)
-    return Look(
+    return LemmaErrors(
         printed=size @ of_different**2,
         needed=size @ (of_drawn - of_expected) ** 2,
         deviation=-past.step_size * G.T @ of_drawn,
@@ -159,7 +159,7 @@ def run(parameters: Parameters) -> Result:
         past = history(problem_of("convex", parameters["data"], p, seed), coefficients, T, seed)
         exact += past.exact / parameters["runs"]
         for k, t in enumerate(at):
-            seen = look(past, coefficients, t)
+            seen = errors_at(past, coefficients, t)
             printed[k] += seen.printed / parameters["runs"]
             needed[k] += seen.needed / parameters["runs"]
             whole += float(p @ (seen.deviation**2).sum(axis=0))

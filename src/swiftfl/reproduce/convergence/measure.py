@@ -1,4 +1,4 @@
-"""One run of an engine, watched: the consensus model every few iterations, and what f says of it."""
+"""One run of an engine, with f and its gradient at the consensus model every few iterations."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class WatchedRun:
 
     @property
     def averaged(self) -> float:
-        """(1/T) sum_{t<T} |grad f(x^t)|^2, straight lines between looks; infinite if the run diverged."""
+        """(1/T) sum_{t<T} |grad f(x^t)|^2, linear between evaluations; infinite if the run diverged."""
         first, second, steps = self.gradient[:-1], self.gradient[1:], np.diff(self.at)
         return float((steps * first + 0.5 * (steps - 1.0) * (second - first)).sum() / self.at[-1])
 
@@ -72,7 +72,7 @@ class WatchedRun:
         return float(self.gap[-max(1, len(self.gap) // 10) :].mean())
 
     def first_below(self, level: float) -> float | None:
-        """The first watched iteration at which |grad f|^2 is at most `level`."""
+        """The first evaluated iteration at which |grad f|^2 is at most `level`."""
         hits = np.flatnonzero(self.gradient <= level)
         return float(self.at[hits[0]]) if len(hits) else None
 
@@ -80,10 +80,10 @@ class WatchedRun:
 def watch(
     engine: Sampled | Virtual, objectives: Sequence[Bowl], every: int, averages: Sequence[Array] = ()
 ) -> list[WatchedRun]:
-    """Run to the end, looking at t = 0, every, 2 every, ..., T; one result per objective.
+    """Run to the end, evaluating at t = 0, every, 2 every, ..., T; one result per objective.
 
-    Each objective looks at the average of the clients' models with its weights in `averages`; without
-    any, at the consensus model.
+    Each objective is evaluated at the average of the clients' models with its weights in `averages`;
+    without any, at the consensus model.
     """
     T, n = engine.setup.iterations, engine.n
     assert T is not None

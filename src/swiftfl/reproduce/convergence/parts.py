@@ -1,20 +1,17 @@
-"""The experiment in parts: each is computed by itself, kept in a file of its own, and never done twice."""
+"""The experiment in parts: each is a job of its own, has a file of its own, and is never computed twice."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
-import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from swiftfl.errors import UserError
+from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, run_jobs
+from swiftfl.experiment.worker import load
+from swiftfl.files import write_json
 
 Parameters = dict[str, Any]
 Result = dict[str, Any]
@@ -25,7 +22,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Part:
-    """`run(parameters)` gives the result; both are plain JSON."""
+    """`run(parameters)` gives the result; both are plain JSON. `run` is a function of a module."""
 
     name: str
     run: Callable[[Parameters], Result]
@@ -37,21 +34,8 @@ class Part:
         return stored
 
 
-def write_json(path: Path, value: object) -> None:
-    """The whole file at once: written beside, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def stored(part: Part, folder: Path) -> Result | None:
-    """The result of an earlier call, if it is there, whole, and of the same parameters."""
+    """The result of an earlier call, if it is there, complete, and of the same parameters."""
     try:
         found = json.loads((folder / f"{part.name}.json").read_text())
     except (OSError, ValueError):
@@ -62,48 +46,42 @@ def stored(part: Part, folder: Path) -> Result | None:
     return result
 
 
-def run_parts(parts: Sequence[Part], folder: Path, progress: Progress, jobs: int) -> list[Result]:
-    """Every part's result, in order; what is not stored yet is computed, `jobs` parts at once."""
-    results = [stored(part, folder) for part in parts]
-    todo = [k for k, result in enumerate(results) if result is None]
-    done = len(parts) - len(todo)
-    progress("convergence", done, len(parts))
-    for k, result in _computed([parts[k] for k in todo], jobs):
-        part = parts[todo[k]]
-        write_json(folder / f"{part.name}.json", {"parameters": part.key(), "result": result})
-        results[todo[k]] = result
-        done += 1
-        progress(part.name, done, len(parts))
-    return [result for result in results if result is not None]
+def run_parts(parts: Sequence[Part], folder: Path, progress: Progress, workers: int) -> list[Result]:
+    """Every part's result, in order; what is not stored yet is computed, `workers` parts at once.
+
+    If parts fail, the others are computed and kept nevertheless; then the failures are a UserError.
+    """
+    results = {part.name: stored(part, folder) for part in parts}
+    by_name = {part.name: part for part in parts}
+    todo = [name for name, result in results.items() if result is None]
+    failed: dict[str, str] = {}
+
+    def note(event: JobEvent) -> None:
+        name = event.job.name
+        if isinstance(event, JobFailed):
+            failed[name] = event.reason
+        elif isinstance(event, JobFinished):
+            kept = {"parameters": by_name[name].key(), "result": event.result}
+            write_json(folder / f"{name}.json", kept)
+            results[name] = event.result
+            progress(name, sum(result is not None for result in results.values()), len(parts))
+
+    progress("convergence", len(parts) - len(todo), len(parts))
+    if todo:
+        folder.mkdir(parents=True, exist_ok=True)
+    run_jobs([_job(by_name[name]) for name in todo], workers, note)
+    if failed:
+        name, reason = next(iter(failed.items()))
+        raise UserError(f"{len(failed)} of {len(parts)} parts failed; the first, {name}: {reason}")
+    return [result for result in results.values() if result is not None]
 
 
-def _computed(parts: Sequence[Part], jobs: int) -> Any:
-    """(position, result) of each part, as they come."""
-    if jobs <= 1 or len(parts) <= 1:
-        for k, part in enumerate(parts):
-            yield k, part.run(part.parameters)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(parts)), spawn, _begin_worker, (os.getpid(),))
-    try:
-        futures = {pool.submit(part.run, part.parameters): k for k, part in enumerate(parts)}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BaseException:
-        for worker in multiprocessing.active_children():
-            worker.kill()  # a part takes up to a minute, and nobody waits for it any more
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _job(part: Part) -> Job:
+    function = f"{part.run.__module__}:{part.run.__name__}"
+    arguments = {"function": function, "parameters": part.parameters}
+    return Job(part.name, f"{__name__}:compute", arguments)
 
 
-def _begin_worker(parent: int) -> None:
-    """Ctrl-C reaches everybody: the parent decides. And nobody computes on for a parent that is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
+def compute(report: Callable[[int], None], function: str, parameters: Parameters) -> Any:
+    """In a worker process: the result of one part (numbers that are not finite arrive as None)."""
+    return load(function)(parameters)

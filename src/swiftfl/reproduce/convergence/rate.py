@@ -75,7 +75,11 @@ def _setting(parameters: Parameters, results: Sequence[Result]) -> dict[str, Any
     problem, coefficients = _objects({**parameters, "seed": 0})
     n, logs = parameters["n"], parameters["log2_T"]
     steps = [theorem_step_size(n, 2**k, problem.L, problem.gap) for k in logs]
-    fitted = [k for k, step in enumerate(steps) if step * problem.L <= LONGEST_STEP]
+    fitted = [
+        k
+        for k, step in enumerate(steps)
+        if step * problem.L <= LONGEST_STEP and all(result["averaged"][k] is not None for result in results)
+    ]
     T = [float(2 ** logs[k]) for k in fitted]
     curves = [[result["averaged"][k] for k in fitted] for result in results]
     out: dict[str, Any] = {name: parameters[name] for name in ("problem", "data", "influence", "n")}

@@ -1,4 +1,4 @@
-"""What the parts of the experiment share: sizes by scale, influence vectors, graphs."""
+"""What the measurements share: sizes by scale, influence vectors, graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRAPHS = {"ring": swiftfl.ring, "complete": swiftfl.complete}
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything one scale does. T is always a power of two, so that `exact` can follow."""
+    """The sizes of one scale. T is always a power of two, as `exact` needs it."""
 
     clients: int
     rate_exponents: tuple[int, ...]
@@ -64,7 +64,7 @@ def problem_of(name: str, data: str, p: Array, seed: int = 0) -> Bowl:
 
 
 def constants(problem: Bowl) -> dict[str, float]:
-    """The constants of the assumptions, as they are reported."""
+    """The constants of the assumptions, for the report."""
     return {
         "L": problem.L,
         "smallest_curvature": problem.smallest_curvature,

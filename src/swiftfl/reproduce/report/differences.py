@@ -30,7 +30,7 @@ _WAITING = (
 _OWN: dict[str, tuple[str, ...]] = {
     "baseline": ("The paper quotes AD-PSGD's number from that method's own paper; here AD-PSGD is run.",),
     "noniid": (
-        "The paper gives one row of times for all degrees of non-IIDness, so that it stands beside each "
+        "The paper gives one row of times for all degrees of non-IIDness, which is shown beside each "
         "of them here. Cyclic classes are an addition.",
     ),
     "slowdown": (
@@ -49,7 +49,7 @@ _OWN: dict[str, tuple[str, ...]] = {
     "topologies": (
         "Compute grows from the authors' thin ResNet-18 to their thin ResNet-50 with the arithmetic of a "
         "gradient, and sending and averaging with the bytes; nothing is fitted. Small kernels leave a GPU "
-        "idle, so that compute is likely predicted too high.",
+        "idle, so the predicted compute is probably too high.",
     ),
 }
 
@@ -91,7 +91,7 @@ def _schedule(config: dict[str, Any], hyper: dict[str, Any]) -> list[str]:
     if epochs is not None and epochs != hyper["epochs"]:
         said.append(
             f"Runs take {epochs} epochs instead of {hyper['epochs']}; the schedule is shrunk in proportion, "
-            "to whole epochs, so that the step size falls less often."
+            "to whole epochs, and the step size falls less often."
         )
     elif epochs is None:
         steps = config["engine"].get("iterations")
@@ -99,7 +99,7 @@ def _schedule(config: dict[str, Any], hyper: dict[str, Any]) -> list[str]:
     initial = config["algorithm"]["step_size"]["initial"]
     if initial != hyper["step_size"]:
         said.append(
-            f"The step size starts at {initial:g} instead of {hyper['step_size']:g}, where the configuration "
-            "below says nothing else."
+            f"The step size starts at {initial:g} instead of {hyper['step_size']:g}, unless the "
+            "configuration below shows another."
         )
     return said

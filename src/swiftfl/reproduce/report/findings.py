@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from swiftfl.report.numbers import Cell, change, deviation, mean, percent
 from swiftfl.report.table import GROUP, Table
-from swiftfl.reproduce.report.constants import live_times
 from swiftfl.reproduce.report.learning import NOT_REACHED, final, reached
 from swiftfl.reproduce.report.recorded import RecordedExperiment
-from swiftfl.reproduce.report.times import REFERENCE, change_in_paper, here, in_paper, merged
+from swiftfl.reproduce.report.times import REFERENCE, change_in_paper, here, in_paper, live_times, merged
 
 SWIFT = "swift_c0"
 
@@ -41,14 +40,14 @@ def _glance(recorded: RecordedExperiment, group: str, method: str) -> list[Cell]
     return [
         change_in_paper(recorded.name, group, method, "comm"),
         change(ours.communication, theirs.communication),
-        change(ours.apart, theirs.apart),
+        change(ours.overhead, theirs.overhead),
         change(ours.total, theirs.total),
         reach.cell(reach.ratios, 2),
     ]
 
 
 def _kinds(recorded: RecordedExperiment) -> list[str]:
-    """SWIFT with C_0, as the paper has it and otherwise."""
+    """The variants of SWIFT with C_0: the paper's and ours."""
     return [method for method in recorded.methods if _is_swift(method) and method != "swift_c1"]
 
 
@@ -74,18 +73,18 @@ def _communication(recorded: RecordedExperiment) -> list[str]:
             said.append(
                 f"{label} {percent(change(ours.communication, theirs.communication))}"
                 + ("" if printed is None else f" (paper {percent(printed)})")
-                + f", with waiting {percent(change(ours.apart, theirs.apart))}"
+                + f", with waiting {percent(change(ours.overhead, theirs.overhead))}"
             )
     return [f"SWIFT C_0's predicted communication against D-SGD's: {'; '.join(said)}."] if said else []
 
 
 def _measured(recorded: RecordedExperiment) -> list[str]:
     ours, theirs = live_times(recorded, SWIFT), live_times(recorded, REFERENCE)
-    if ours.apart is None or theirs.apart is None:
+    if ours.overhead is None or theirs.overhead is None:
         return []
     return [
         f"Measured on this machine with {recorded.live['clients']} real processes, SWIFT C_0's communication "
-        f"plus waiting is {percent(change(ours.apart, theirs.apart))} against D-SGD's."
+        f"plus waiting is {percent(change(ours.overhead, theirs.overhead))} against D-SGD's."
     ]
 
 

@@ -11,6 +11,7 @@ from swiftfl.reproduce.report.times import REFERENCE
 
 NOT_REACHED = "not reached"
 NOTHING_LEARNT = "D-SGD learnt nothing"
+DIVERGED = "diverged"
 
 
 def time_to_loss(rows: Rows, target: float, key: str = "time") -> float | None:
@@ -52,9 +53,10 @@ class Reached:
 
 
 def reached(recorded: RecordedExperiment, group: str, method: str) -> Reached:
-    """Over the seeds of which D-SGD's run is there too."""
-    references = {run.seed: run for run in recorded.of(group, REFERENCE)}
-    pairs = [(run, references[run.seed]) for run in recorded.of(group, method) if run.seed in references]
+    """Over the seeds of which D-SGD's run is there too; a run with one evaluation has no curve to compare."""
+    references = {run.seed: run for run in recorded.of(group, REFERENCE) if run.has_curve}
+    runs = [run for run in recorded.of(group, method) if run.has_curve]
+    pairs = [(run, references[run.seed]) for run in runs if run.seed in references]
     void = [reference for _, reference in pairs if reference.rows[-1]["loss"] >= reference.rows[0]["loss"]]
     pairs = [(run, reference) for run, reference in pairs if reference not in void]
     seconds, ratios = [], []
@@ -78,9 +80,12 @@ def learning_table(recorded: RecordedExperiment) -> Table | None:
     rows: list[list[Cell]] = []
     for group, label in recorded.groups.items():
         for method, name in recorded.methods.items():
-            runs = recorded.of(group, method)
-            if runs:
-                rows.append([label, name, len(runs), *_learnt(recorded, group, method, runs)])
+            runs, diverged = recorded.of(group, method), recorded.diverged(group, method)
+            if runs or diverged:
+                learnt = _learnt(recorded, group, method, runs) if runs else [DIVERGED, *[None] * 4]
+                all_runs = len(runs) + len(diverged)
+                some = f"{len(runs)} of {all_runs}, {len(diverged)} diverged"
+                rows.append([label, name, some if diverged else all_runs, *learnt])
     if not rows:
         return None
     columns = (
@@ -89,9 +94,9 @@ def learning_table(recorded: RecordedExperiment) -> Table | None:
     )  # fmt: skip
     note = (
         "At the last evaluation, of the consensus model (train loss: mean of the last batches), mean ± "
-        "standard deviation over seeds. The time is the wall clock until the consensus model's test loss "
-        "first is at most the final one of D-SGD with the same seed, interpolated between evaluations; "
-        "for D-SGD itself too, whose loss may have been as low before its end."
+        "standard deviation over the seeds that did not diverge. The time is that until the consensus "
+        "model's test loss first is at most the final one of D-SGD with the same seed, interpolated between "
+        "evaluations; for D-SGD itself too, whose loss may have been as low before its end."
     )
     return Table(f"{recorded.name}-learning", f"{recorded.title}: what was learnt", columns, rows, note)
 

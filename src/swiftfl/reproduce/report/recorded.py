@@ -1,4 +1,4 @@
-"""What `swiftfl reproduce` has recorded in its folder, as far as it is there."""
+"""What `swiftfl reproduce` has recorded in a folder, as far as it has come."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from swiftfl.errors import UserError
+from swiftfl.files import plain_name
 from swiftfl.record import RunFolder
 
 ORDER = ("baseline", "noniid", "slowdown", "clients", "topologies")
@@ -19,7 +20,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one method with one seed; `finished` is false while it goes on."""
+    """One run of one method with one seed; `finished` is false until it has ended."""
 
     group: str
     method: str
@@ -28,7 +29,7 @@ class Run:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per evaluation; those of a diverged model, which have no finite loss, end the curve."""
+        """One row per evaluation, up to the first whose loss is not finite."""
         kept = []
         for row in RunFolder(self.path).read_rows("metrics.jsonl"):
             if not number(row.get("loss")):
@@ -39,8 +40,16 @@ class Run:
     @cached_property
     def diverged(self) -> bool:
         """Whether it has ended without a finite loss: there is no result to compare then."""
+        summary = self.summary
+        if summary.get("diverged") or (summary and not number(summary.get("loss", 0.0))):
+            return True
         rows = RunFolder(self.path).read_rows("metrics.jsonl")
         return bool(rows) and not number(rows[-1].get("loss"))
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether it was evaluated more than once, so that there is a time at which it reached a loss."""
+        return len(self.rows) > 1
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -90,11 +99,14 @@ class RecordedExperiment:
 
     def of(self, group: str, method: str) -> list[Run]:
         """The finished runs of one case, by seed; those that diverged are not among them."""
-        here = [
-            r
-            for r in self.runs
-            if (r.group, r.method) == (group, method) and r.finished and r.rows and not r.diverged
-        ]
+        return [run for run in self._finished(group, method) if run.rows and not run.diverged]
+
+    def diverged(self, group: str, method: str) -> list[Run]:
+        """The runs of one case that ended without a finite loss, by seed."""
+        return [run for run in self._finished(group, method) if run.diverged]
+
+    def _finished(self, group: str, method: str) -> list[Run]:
+        here = [run for run in self.runs if (run.group, run.method) == (group, method) and run.finished]
         return sorted(here, key=lambda run: run.seed)
 
     @cached_property
@@ -118,7 +130,7 @@ class RecordedExperiment:
         return dict(self.predicted.get(group, {}).get(method, {}))
 
     def missing(self) -> list[str]:
-        """What the reader should know is not there, one sentence each."""
+        """What is not there, one sentence for the reader each."""
         said = []
         unfinished = [run for run in self.runs if not run.finished]
         if unfinished:
@@ -128,6 +140,12 @@ class RecordedExperiment:
         diverged = [f"{r.group}, {r.method}, seed {r.seed}" for r in self.runs if r.finished and r.diverged]
         if diverged:
             said.append(f"Diverged, and left out of tables and curves: {'; '.join(diverged)}.")
+        once = [run for run in self.runs if run.finished and not run.diverged and not run.has_curve]
+        if once:
+            said.append(
+                f"{len(once)} of {len(self.runs)} runs were evaluated only once: they have a final loss, but "
+                "no curve and no time to a loss."
+            )
         files = {"predicted.json": "predicted times", "timelines.json": "timelines"}
         if self.name == "baseline":
             files |= {"sensitivity.json": "sensitivity", "live.json": "times measured on this machine"}
@@ -149,12 +167,31 @@ def experiments(out: Path) -> list[RecordedExperiment]:
 
 
 def recorded(folder: Path) -> RecordedExperiment:
-    about = _json(folder / "experiment.json")
-    runs = [
-        Run(str(run["group"]), str(run["method"]), int(run["seed"]), folder / str(run["path"]))
-        for run in about.get("runs", [])
-    ]
-    return RecordedExperiment(folder, about, tuple(runs))
+    """One experiment. Its names become names of files, so they are checked."""
+    file = folder / "experiment.json"
+    about = _json(file)
+    try:
+        trees = [about.get(name, {}) for name in ("groups", "methods", "topologies")]
+        for name in (about.get("name", folder.name), *_keys(*trees)):
+            plain_name(str(name), str(file))
+        runs = tuple(_run(run, folder) for run in about.get("runs", []))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"cannot read {file}: {type(error).__name__}: {error}") from None
+    found = RecordedExperiment(folder, about, runs)
+    for name in _keys(found.timelines, found.predicted, found.sensitivity):
+        plain_name(name, str(folder))
+    return found
+
+
+def _keys(*trees: Mapping[str, Any]) -> list[str]:
+    return [str(key) for tree in trees for key in tree]
+
+
+def _run(run: Mapping[str, Any], folder: Path) -> Run:
+    path = Path(str(run["path"]))
+    if path.is_absolute() or ".." in path.parts:
+        raise UserError(f"{folder / 'experiment.json'}: the run {str(path)!r} is not inside {folder}")
+    return Run(str(run["group"]), str(run["method"]), int(run["seed"]), folder / path)
 
 
 def number(value: object) -> bool:

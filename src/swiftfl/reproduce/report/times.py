@@ -1,17 +1,21 @@
-"""Seconds per epoch: what the paper printed beside what the simulated hardware predicts."""
+"""Tables of seconds per epoch: printed in the paper, predicted, and measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from swiftfl.report.numbers import Cell, change, difference
+from swiftfl.report.numbers import Cell, change, difference, spread
 from swiftfl.report.table import GROUP, Table
 from swiftfl.reproduce.printed import printed
-from swiftfl.reproduce.report.recorded import RecordedExperiment
+from swiftfl.reproduce.report.recorded import RecordedExperiment, Run, number
 
 REFERENCE = "dsgd_c0"
+"""The method that the others are compared with."""
 UNSLOWED = "1x"
+_TIME_PARTS = ("compute", "communication", "waiting")
+_KEYS = tuple(f"{part}_seconds_per_epoch" for part in _TIME_PARTS)
+_MOVED = ("communication", "waiting", "epoch")
 CONVENTION = (
     "Seconds per epoch, mean over clients. As in the paper, epoch = compute + communication, and "
     "communication excludes waiting for others. Here: virtual time on the simulated hardware."
@@ -20,7 +24,7 @@ CONVENTION = (
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """Seconds per epoch of one case. `total` is all time; None is what nobody printed or predicted."""
+    """Seconds per epoch of one case. `total` is all time; None is what was neither printed nor predicted."""
 
     epoch: float | None = None
     communication: float | None = None
@@ -32,7 +36,7 @@ class EpochTimes:
         return difference(self.epoch, self.communication)
 
     @property
-    def apart(self) -> float | None:
+    def overhead(self) -> float | None:
         """All that is not compute: communication and waiting."""
         if self.communication is None or self.waiting is None:
             return None
@@ -141,7 +145,7 @@ def _changes(recorded: RecordedExperiment, cases: list[tuple[str, str]]) -> Tabl
                 change(b.epoch, reference.epoch),
                 change_in_paper(recorded.name, group, method, "comm"),
                 change(b.communication, reference.communication),
-                change(b.apart, reference.apart),
+                change(b.overhead, reference.overhead),
                 change(b.total, reference.total),
             ]
         )
@@ -159,7 +163,14 @@ def _parts(recorded: RecordedExperiment, cases: list[tuple[str, str]]) -> Table:
     for group, method in cases:
         b = here(recorded, group, method)
         rows.append(
-            [*_labels(recorded, group, method), b.compute, b.communication, b.waiting, b.apart, b.total]
+            [
+                *_labels(recorded, group, method),
+                b.compute,
+                b.communication,
+                b.waiting,
+                b.overhead,
+                b.total,
+            ]
         )
     columns = (
         GROUP, "method", "compute (s)", "communication (s)", "waiting (s)",
@@ -183,7 +194,7 @@ def _ratios(recorded: RecordedExperiment, cases: list[tuple[str, str]]) -> Table
         "Total time per epoch over that of the same method without a slowdown. The paper's total is "
         "2.1 to 2.6 times its epoch even there: it is the wall time of an epoch, with loading of batches, "
         "recording, and waiting before the barrier, which its other two columns leave out. So only ratios "
-        "compare."
+        "can be compared."
     )
     return Table(f"{recorded.name}-ratios", f"{recorded.title}: total time against 1x", columns, rows, note)
 
@@ -192,3 +203,110 @@ def _ratio(slowed: EpochTimes, unslowed: EpochTimes) -> float | None:
     if slowed.total is None or not unslowed.total:
         return None
     return slowed.total / unslowed.total
+
+
+# --- measured times ----------------------------------------------------------------------------------
+
+
+def runs_table(recorded: RecordedExperiment) -> Table | None:
+    """Seconds per epoch of every case that was run, means over clients, then over seeds."""
+    rows: list[list[Cell]] = []
+    for group, label in recorded.groups.items():
+        for method, name in recorded.methods.items():
+            runs = recorded.of(group, method)
+            if runs:
+                rows.append([label, name, len(runs), *_spent(runs)])
+    if not rows:
+        return None
+    columns = (GROUP, "method", "seeds", *(f"{part}, seconds" for part in (*_TIME_PARTS, "all three")))
+    engine = recorded.about.get("engine", "virtual")
+    note = (
+        f"Seconds per epoch of the runs that the losses are of (engine {engine}): each client's own epochs, "
+        "mean over clients, then mean ± standard deviation over seeds. They have as many steps per epoch as "
+        "their own data, which at scale smoke are fewer than the paper's."
+    )
+    return Table(f"{recorded.name}-runs", f"{recorded.title}: times of the runs", columns, rows, note)
+
+
+def _spent(runs: list[Run]) -> list[Cell]:
+    known = [[float(run.summary[key]) for key in _KEYS] for run in runs if _measured(run)]
+    columns = [[row[k] for row in known] for k in range(len(_KEYS))]
+    return [spread(column) for column in (*columns, [sum(row) for row in known])]
+
+
+def _measured(run: Run) -> bool:
+    return all(number(run.summary.get(key)) for key in _KEYS)
+
+
+def live_times(recorded: RecordedExperiment, method: str) -> EpochTimes:
+    """What was measured on this machine."""
+    parts = recorded.live.get("methods", {}).get(method)
+    if not parts:
+        return EpochTimes()
+    epoch = parts["compute"] + parts["communication"]
+    return EpochTimes(epoch, parts["communication"], parts["waiting"], epoch + parts["waiting"])
+
+
+def live_table(recorded: RecordedExperiment) -> Table | None:
+    """Real processes, beside the prediction and the paper: communication and waiting against D-SGD's."""
+    live, group = recorded.live, next(iter(recorded.groups), "")
+    rows: list[list[Cell]] = []
+    for method, label in recorded.methods.items():
+        measured, predicted = live_times(recorded, method), here(recorded, group, method)
+        if measured.total is not None:
+            reference = live_times(recorded, REFERENCE), here(recorded, group, REFERENCE)
+            other = method != REFERENCE
+            rows.append(
+                [
+                    label, measured.compute, measured.communication, measured.waiting,
+                    change(measured.overhead, reference[0].overhead) if other else None,
+                    change(predicted.overhead, reference[1].overhead) if other else None,
+                    change_in_paper(recorded.name, group, method, "comm"),
+                ]
+            )  # fmt: skip
+    if not rows:
+        return None
+    columns = (
+        "method", "compute (s)", "communication (s)", "waiting (s)",
+        "communication + waiting change, measured (%)", "predicted (%)", "communication, paper (%)",
+    )  # fmt: skip
+    note = (
+        f"Measured on this machine: {live['clients']} processes that share memory, "
+        f"{live['steps_per_epoch']} steps an epoch, each gradient emulated by {live['gradient_seconds']:g} "
+        "s of sleep. Changes are against D-SGD; the paper's communication excludes waiting."
+    )
+    return Table(f"{recorded.name}-live", "Measured with real processes", columns, rows, note)
+
+
+# --- what the predictions depend on ---------------------------------------------------------------------
+
+
+def sensitivity_table(recorded: RecordedExperiment) -> Table | None:
+    rows: list[list[Cell]] = []
+    for constant, moved in recorded.sensitivity.items():
+        for method, label in recorded.methods.items():
+            if method in moved:
+                values = moved["values"]
+                cells = [_range(moved[method].get(quantity)) for quantity in _MOVED]
+                rows.append([constant, label, f"{values[0]:.3g} to {values[-1]:.3g}", *cells])
+    if not rows:
+        return None
+    columns = (GROUP, "method", "moved over", *(f"{name} (s)" for name in _MOVED))
+    note = (
+        "Predicted seconds per epoch at the smallest and the largest value of what the calibration leaves "
+        "free. For seconds per message (send, mix, latency) the bandwidth is calibrated again, so that D-SGD "
+        "keeps its row; spread is the variation of compute times, which the paper does not report."
+    )
+    return Table(
+        f"{recorded.name}-sensitivity",
+        "Predictions at the ends of each constant's range",
+        columns,
+        rows,
+        note,
+    )
+
+
+def _range(values: list[float] | None) -> str | None:
+    if not values:
+        return None
+    return f"{values[0]:.3f} to {values[-1]:.3f}"

@@ -1,0 +1,105 @@
+"""The job pool: fresh processes, failures that are reported, and stops that wait for what is being saved."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, JobProgress, run_jobs
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(sys.modules["swiftfl"].__file__ or "").parents[1]
+    monkeypatch.setenv("PYTHONPATH", f"{HERE}:{source}")
+
+
+def job(name: str, function: str, **arguments: object) -> Job:
+    return Job(name, f"pool_functions:{function}", arguments)
+
+
+def results(jobs: list[Job], workers: int) -> tuple[dict[str, object], dict[str, str], list[JobEvent]]:
+    events: list[JobEvent] = []
+    run_jobs(jobs, workers, events.append)
+    done = {event.job.name: event.result for event in events if isinstance(event, JobFinished)}
+    failed = {event.job.name: event.reason for event in events if isinstance(event, JobFailed)}
+    return done, failed, events
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_job_is_done_once(workers: int) -> None:
+    done, failed, events = results([job(str(x), "square", x=x) for x in range(6)], workers)
+    assert done == {str(x): x * x for x in range(6)}
+    assert failed == {}
+    assert sum(isinstance(event, JobProgress) for event in events) == 6
+
+
+def test_jobs_that_fail_are_reported_and_the_others_go_on() -> None:
+    jobs = [job(how, "fail", how=how) for how in ("mistake", "bug", "exit", "kill")]
+    done, failed, _ = results([*jobs, job("good", "square", x=3)], 1)
+    assert done == {"good": 9}
+    assert failed == {
+        "mistake": "that cannot be",
+        "bug": "ZeroDivisionError: of mine",
+        "exit": "its process ended with code 7: last words",
+        "kill": "its process was killed by signal 9: last words",
+    }
+
+
+def test_workers_have_one_thread_and_may_print_and_return_much() -> None:
+    done, failed, _ = results([job("threads", "threads"), job("text", "long_text", length=5_000_000)], 2)
+    assert failed == {}
+    assert done["threads"] == 1
+    assert done["text"] == "x" * 5_000_000
+
+
+def test_numbers_that_are_not_finite_arrive_as_none() -> None:
+    assert results([job("a", "not_finite")], 1)[0] == {"a": [1.0, None, None]}
+
+
+def test_an_error_of_the_caller_ends_the_workers(tmp_path: Path) -> None:
+    began = time.monotonic()
+
+    def tick() -> None:
+        if (tmp_path / "a.begun").exists():
+            raise RuntimeError("of the caller")
+
+    with pytest.raises(RuntimeError, match="of the caller"):
+        run_jobs([job("a", "save_when_interrupted", file=str(tmp_path / "a"))], 1, lambda event: None, tick)
+    assert time.monotonic() - began < 50
+
+
+PROGRAM = """
+import sys
+from swiftfl.experiment.pool import Job, run_jobs
+jobs = [Job(n, "pool_functions:save_when_interrupted", {"file": f"{sys.argv[1]}/{n}"}) for n in "abc"]
+try:
+    run_jobs(jobs, 2, print)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_stop_lets_the_workers_save(tmp_path: Path, number: signal.Signals) -> None:
+    """Also when the pool's own process is killed; a job that nobody has begun is not begun any more."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)])
+    wait_for(tmp_path / "a.begun", tmp_path / "b.begun")
+    process.send_signal(number)
+    assert process.wait(60) == (-9 if number == signal.SIGKILL else 130)
+    wait_for(tmp_path / "a", tmp_path / "b")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "a.begun", "b", "b.begun"]
+
+
+def wait_for(*files: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not all(file.exists() for file in files):
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.02)
