@@ -49,8 +49,10 @@ def timeline(factor: float, waits: bool) -> dict[str, Any]:
 def config_of(group: str, method: str, seed: int, epochs: int) -> Config:
     changes: dict[str, Any] = {
         "engine.epochs": epochs, "topology.clients": CLIENTS, "seed": seed,
-        "algorithm.name": ALGORITHM[method], "algorithm.communication_set": int(method[-1]),
+        "algorithm.name": ALGORITHM[method],
     }  # fmt: skip
+    if ALGORITHM[method] == "swift":
+        changes["algorithm.communication_set"] = int(method[-1])
     if group == "4x":
         changes["engine.costs.slowdowns"] = [{"client": 0, "factor": 4.0}]
     return digits().with_changes(changes)

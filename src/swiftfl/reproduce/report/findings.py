@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from swiftfl.errors import UserError
 from swiftfl.report.numbers import Cell, change, deviation, mean, percent
 from swiftfl.report.table import GROUP, Table
 from swiftfl.reproduce.report.learning import NOT_REACHED, final, reached
@@ -15,12 +18,8 @@ def overview(found: list[RecordedExperiment]) -> Table | None:
     """SWIFT against D-SGD in every group of every experiment."""
     rows: list[list[Cell]] = []
     for recorded in found:
-        for group, label in recorded.groups.items():
-            for method in _kinds(recorded):
-                row = _glance(recorded, group, method)
-                if any(cell is not None for cell in row):
-                    more = recorded.methods[method].removeprefix(recorded.methods.get(SWIFT, ""))
-                    rows.append([recorded.title, f"{label}{more}", *row])
+        with contextlib.suppress(UserError):  # runs that cannot be read: the experiment's section says why
+            rows += _overview_rows(recorded)
     if not rows:
         return None
     columns = (
@@ -32,6 +31,17 @@ def overview(found: list[RecordedExperiment]) -> Table | None:
         "Below 1.00 in the last column, SWIFT reaches the loss sooner. – is what was not printed or not run."
     )
     return Table("overview", "SWIFT against D-SGD at a glance", columns, rows, note)
+
+
+def _overview_rows(recorded: RecordedExperiment) -> list[list[Cell]]:
+    rows: list[list[Cell]] = []
+    for group, label in recorded.groups.items():
+        for method in _kinds(recorded):
+            row = _glance(recorded, group, method)
+            if any(cell is not None for cell in row):
+                more = recorded.methods[method].removeprefix(recorded.methods.get(SWIFT, ""))
+                rows.append([recorded.title, f"{label}{more}", *row])
+    return rows
 
 
 def _glance(recorded: RecordedExperiment, group: str, method: str) -> list[Cell]:
