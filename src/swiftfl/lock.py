@@ -23,14 +23,10 @@ _PATIENCE = 0.5  # seconds for somebody who is just leaving
 
 @contextlib.contextmanager
 def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
-<<<<<<< HEAD:src/swiftfl/lock.py
     """Hold the lock of a folder; a `UserError` that names the process if another one holds it.
 
     Waits for `patience` seconds, or for ever if that is negative.
     """
-=======
-    """Hold the lock of a folder; a `UserError` that names the process if another one keeps it for longer."""
->>>>>>> 6949cbb (One job pool; pages from jinja2 templates; browser tests with Playwright; defects of the reproduction):src/swiftfl/record/lock.py
     file = folder / LOCK
     lock = FileLock(file, timeout=patience, thread_local=False)
     with reported(folder, "write to"):

@@ -16,8 +16,8 @@ from swiftfl.experiment.build import build_device
 from swiftfl.experiment.campaign import PlannedRun, campaign, finished
 from swiftfl.experiment.config import Config, CostsConfig
 from swiftfl.files import remove_stale, write_json
+from swiftfl.lock import locked
 from swiftfl.record import RunFolder
-from swiftfl.record.lock import locked
 from swiftfl.reproduce.convergence import experiment as convergence
 from swiftfl.reproduce.folder import describe, make_folder, planned_runs, write_mpi_script
 from swiftfl.reproduce.hardware import profile

@@ -21,9 +21,9 @@ from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, JobProgress, run_jobs
 from swiftfl.experiment.run import Progress, resume, run
+from swiftfl.lock import locked
 from swiftfl.record import RunFolder
 from swiftfl.record.folder import CLIENTS
-from swiftfl.record.lock import locked
 
 _SAVE_SECONDS = 60.0
 DIVERGED = "the run diverged: see its events.jsonl"
