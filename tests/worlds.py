@@ -30,7 +30,8 @@ def slow(factors: dict[int, float]) -> tuple[Slowdown, ...]:
 def skewed(n: int) -> np.ndarray:
     """An influence vector far from uniform."""
     p = np.arange(1, n + 1, dtype=float)
-    return p / p.sum()
+    scores: np.ndarray = p / p.sum()
+    return scores
 
 
 def quadratic_setup(

@@ -178,13 +178,13 @@ def test_the_battery_finds_litter() -> None:
 
     def create(*arguments: Any, **options: Any) -> Littering:
         plans.append(Littering(*arguments, **options))
-        return plans[-1]  # type: ignore[return-value]
+        return plans[-1]
 
     *_, left = battery(TransportEntry("littering", create, processes=False), (BY_NAME["newest_wins"],))
     assert left.passed is False
     assert "litter" in left.detail
     for plan in plans:
-        os.close(plan.left)  # type: ignore[attr-defined]
+        os.close(plan.left)
 
 
 class OneSlot(SharedMemoryTransport):

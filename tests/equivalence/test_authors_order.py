@@ -100,7 +100,8 @@ def test_swift_as_the_authors_ran_it(s: int) -> None:
         own = clients.values()[:, i]
         published[:, i] = own
         if counters[i] % (s + 1) == 0:
-            clients.set(i, sum(w * published[:, k] for k, w in coefficients.column(i).items()))
+            column = coefficients.column(i)
+            clients.set(i, np.sum([w * published[:, k] for k, w in column.items()], axis=0))
         clients.optimisers[i].step()
         counters[i] += 1
     world = run_to_end(Sampled(setup))
@@ -120,7 +121,7 @@ def test_broadcasting_after_the_gradient_sends_models_that_are_one_gradient_olde
     """With a journey shorter than a gradient, `before` shows neighbours x^t where `after` shows x^{t-1}."""
     seen = {}
     for broadcast in ("before", "after"):
-        algorithm = Swift(rule=SGD(), broadcast=broadcast)  # type: ignore[arg-type]
+        algorithm = Swift(rule=SGD(), broadcast=broadcast)
         setup, coefficients, workload = quadratic_setup(algorithm, swiftfl.ring(6), epochs=2)
         W = columns(coefficients)
         own = np.diag(np.diag(W))
