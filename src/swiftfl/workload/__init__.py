@@ -1,6 +1,6 @@
 """Workloads: a model and its data behind flat vectors."""
 
-from swiftfl.workload import resnet, small_models  # which register their models
+from swiftfl.workload import basic_models, resnet  # which register their models
 from swiftfl.workload.base import Evaluation, Workload
 from swiftfl.workload.metrics import METRICS
 from swiftfl.workload.models import MODELS, model
@@ -15,7 +15,7 @@ __all__ = [
     "ModuleWorkload",
     "Quadratic",
     "Workload",
+    "basic_models",
     "model",
     "resnet",
-    "small_models",
 ]

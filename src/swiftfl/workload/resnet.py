@@ -8,7 +8,7 @@ textbook's: it has the blocks of four stages in a table, and builds three. A mes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,17 +17,7 @@ from torch.nn import functional
 
 from swiftfl.errors import UserError
 from swiftfl.workload.models import MODELS
-
-Norm = Callable[[int], nn.Module]
-
-
-def norm_layer(kind: str) -> Norm:
-    """Batch normalisation, or group normalisation with groups of at most 16 channels (no buffers)."""
-    if kind == "batch":
-        return nn.BatchNorm2d
-    if kind == "group":
-        return lambda planes: nn.GroupNorm(max(1, planes // 16), planes)
-    raise UserError(f"norm must be batch or group, not {kind!r}")
+from swiftfl.workload.norms import Norm, norm_layer
 
 
 @dataclass(frozen=True)

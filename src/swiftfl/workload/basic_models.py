@@ -11,7 +11,7 @@ from torch import nn
 from swiftfl.errors import UserError
 from swiftfl.settings import Count
 from swiftfl.workload.models import MODELS
-from swiftfl.workload.resnet import norm_layer
+from swiftfl.workload.norms import norm_layer
 
 
 @MODELS.add("logistic")
