@@ -1,0 +1,312 @@
+"""What a supervisor must survive: strange signals, long errors, many clients, blocked ones, its own failure."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_worlds import LIMIT, Unhurried, events, live_setup, pids, resumed, running, steps, under_way, until
+
+from swiftfl.algorithms import Gossip, Matcha, Swift, dsgd, pasgd
+from swiftfl.engines import Setup
+from swiftfl.engines.live.local.engine import allow_descriptors
+from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.resume import find_resume_point
+from swiftfl.engines.live.supervisor import Supervisor
+from swiftfl.errors import UserError
+from swiftfl.graph import ring
+from swiftfl.graph.matchings import matching_plan
+from swiftfl.sample import Batch, Slope
+from swiftfl.vector import Vector
+
+
+class Failing(Unhurried):
+    """Client 1 fails at step 5, with a message of some length."""
+
+    message = "the data are gone"
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        if batch.client == 1 and batch.counter == 5:
+            raise RuntimeError(self.message)
+        return super().gradient(x, batch)
+
+
+class Blocking(Unhurried):
+    """Client 1's gradient of step 8 never returns, unless that is forgiven."""
+
+    forgiven = False
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        if batch.client == 1 and batch.counter == 8 and not self.forgiven:
+            threading.Event().wait()
+        return super().gradient(x, batch)
+
+
+def with_workload(setup: Setup, workload: Unhurried) -> Setup:
+    setup.__dict__["workload"] = workload
+    return setup
+
+
+# --- how clients end -------------------------------------------------------------------------------
+
+
+def test_a_signal_without_a_name_is_a_loss_like_any_other() -> None:
+    with running(live_setup(Swift(), epochs=20)) as engine:
+        under_way(engine)
+        os.kill(pids(engine)[1], 37)
+        assert engine.wait(LIMIT)
+        assert [row["reason"] for row in events(engine, "lost")] == ["killed by signal 37"]
+        assert [steps(engine)[i] for i in engine.members()] == [101.0] * 3
+
+
+def test_a_loss_says_which_error_it_was_and_where() -> None:
+    setup = live_setup(Swift(), epochs=4)
+    with running(with_workload(setup, Failing(setup.workload, 0.0))) as engine:
+        assert engine.wait(LIMIT)
+        (lost,) = events(engine, "lost")
+    assert lost["client"] == 1
+    assert lost["reason"].startswith("RuntimeError: the data are gone (test_supervision.py, line ")
+
+
+def test_a_very_long_error_is_cut() -> None:
+    setup = live_setup(Swift(), epochs=4)
+    workload = Failing(setup.workload, 0.0)
+    workload.message = "x" * 200_000
+    with running(with_workload(setup, workload)) as engine:
+        assert engine.wait(LIMIT)
+        (lost,) = events(engine, "lost")
+    assert lost["reason"].startswith("RuntimeError: xxx")
+    assert len(lost["reason"]) < 3000
+
+
+def test_clients_leave_the_signals_of_a_job_to_their_engine() -> None:
+    with running(live_setup(Swift(), epochs=10_000)) as engine:
+        under_way(engine)
+        assert engine.fork_server is not None
+        for pid in [*pids(engine), engine.fork_server.pid]:
+            for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+                os.kill(pid, number)
+        before = steps(engine)
+        until(lambda: min(np.subtract(steps(engine), before)) > 5, "further steps of everybody")
+        assert events(engine, "lost") == []
+
+
+def test_isolated_clients_are_named() -> None:
+    with running(live_setup(Swift(), n=6, epochs=10_000)) as engine:
+        under_way(engine)
+        for i in (0, 2, 4):
+            os.kill(pids(engine)[i], signal.SIGKILL)
+        until(lambda: len(engine.supervisor.lost) == 3, "three losses")
+        alone = {row["client"] for row in events(engine, "warning")}
+        assert alone == {1, 3, 5}
+        assert "client 3 has lost all its neighbours and trains alone" in engine.supervisor.warnings
+
+
+# --- a supervisor that fails -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("algorithm", "method"), [(Swift(), "ccs"), (dsgd(), "metropolis")])
+def test_a_failing_supervisor_is_an_error_and_the_run_can_be_resumed(
+    algorithm, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(supervisor: Supervisor, living: object) -> None:
+        if supervisor.status.started and min(supervisor.status.column("c")) > 12:
+            raise ZeroDivisionError("a mistake of ours")
+        tick(supervisor, living)  # type: ignore[arg-type]
+
+    tick = Supervisor.tick
+    setup, folder = live_setup(algorithm, method=method, epochs=8), tmp_path / "clients"
+    with monkeypatch.context() as patched, running(setup, folder, save_steps=5) as engine:
+        patched.setattr(Supervisor, "tick", fails)
+        with pytest.raises(UserError, match="supervisor of the run failed: ZeroDivisionError: a mistake of ours"):
+            engine.wait(LIMIT)
+        mine = pids(engine)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in mine)
+    with resumed(setup, folder) as engine:
+        assert engine.resume.iteration >= 4 * 4
+        assert engine.wait(LIMIT)
+        assert steps(engine) == [41.0] * 4
+
+
+# --- many clients ----------------------------------------------------------------------------------
+
+
+def test_descriptors_are_allowed_as_they_are_needed() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        allow_descriptors(150)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 200
+        allow_descriptors(300)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 300
+        with pytest.raises(UserError, match=r"needs \d+ open files, and this machine allows"):
+            allow_descriptors(hard + 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.slow
+def test_five_hundred_and_twenty_clients_start_and_finish() -> None:
+    with running(live_setup(Swift(), n=520, seconds=0.0, steps_per_epoch=1, epochs=2)) as engine:
+        assert engine.wait(4 * LIMIT)
+        assert events(engine, "lost") == []
+        assert steps(engine) == [3.0] * 520
+
+
+def test_a_machine_that_cannot_start_a_client_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from swiftfl.engines.live.local import forkserver
+
+    fork, here = forkserver._fork, os.getpid()
+
+    def some() -> int:
+        if os.getpid() != here and len(os.listdir("/proc/self/fd")) > 15:  # noqa: PTH208
+            raise OSError(11, "Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(forkserver, "_fork", some)
+    with (
+        running(live_setup(Swift(), n=30, epochs=10_000)) as engine,
+        pytest.raises(UserError, match=r"client \d+ of 30 cannot be started: Resource temporarily"),
+    ):
+        engine.wait(LIMIT)
+
+
+# --- clients that are blocked ----------------------------------------------------------------------
+
+
+def test_a_blocked_client_is_given_up_when_all_others_have_finished() -> None:
+    setup = live_setup(Swift(), epochs=4)
+    options = {"patience": 1.0, "stall_seconds": 0.5}
+    with running(with_workload(setup, Blocking(setup.workload, 0.0)), **options) as engine:
+        assert engine.wait(LIMIT)
+        (lost,) = events(engine, "lost")
+    assert lost["client"] == 1
+    assert "no progress" in lost["reason"]
+    assert "client 1 has made no progress for" in engine.supervisor.warnings[0]
+    assert not engine.stopped
+    assert [steps(engine)[i] for i in engine.members()] == [21.0] * 3
+
+
+@pytest.mark.parametrize(("algorithm", "method"), [(Swift(), "ccs"), (dsgd(), "metropolis")])
+@pytest.mark.parametrize("all_others_finish", [False, True])
+def test_a_blocked_client_does_not_keep_the_others_from_stopping(
+    algorithm, method: str, all_others_finish: bool, tmp_path: Path
+) -> None:
+    epochs = 4 if all_others_finish else 400
+    setup, folder = live_setup(algorithm, method=method, epochs=epochs), tmp_path / "clients"
+    workload = Blocking(setup.workload, 0.0)
+    with running(with_workload(setup, workload), folder, save_steps=5, patience=1.0) as engine:
+        until(lambda: steps(engine)[1] == 8.0, "the step that blocks")
+        time.sleep(0.2)
+        engine.stop()
+        assert engine.wait(LIMIT)
+        assert engine.stopped
+        (lost,) = events(engine, "lost")
+        assert lost["client"] == 1
+        assert lost["reason"] == "did not stop within 1 s"
+    workload.forgiven = True
+    if not all_others_finish:
+        setup.__dict__["epochs"] = 8
+    with resumed(setup, folder) as engine:
+        assert all(start is not None and start.c >= 5 for start in engine.resume.starts)
+        assert engine.wait(LIMIT)
+        assert engine.supervisor.lost == []
+        assert not engine.stopped
+        live = engine.models
+    for mine, repeated in zip(live, replay(setup, folder), strict=True):
+        np.testing.assert_array_equal(mine, repeated)
+
+
+# --- the clock -------------------------------------------------------------------------------------
+
+
+def test_the_clock_goes_on_after_a_resume(tmp_path: Path) -> None:
+    setup, folder = live_setup(Swift(), epochs=10), tmp_path / "clients"
+    with running(setup, folder) as engine:
+        assert engine.now == 0.0
+        under_way(engine, 10)
+        engine.stop()
+        assert engine.wait(LIMIT)
+        first = engine.now
+        computed = engine.seconds()["compute"]
+    assert first > 0.05
+    with resumed(setup, folder, elapsed=first) as engine:
+        assert engine.now >= first
+        assert engine.iteration == engine.resume.iteration
+        assert engine.wait(LIMIT)
+        assert engine.now > first
+        assert engine.epochs() == [10.0] * 4
+        assert all(now > before for now, before in zip(engine.seconds()["compute"], computed, strict=True))
+        assert engine.figures()["wall_seconds"] == engine.now
+
+
+# --- replay after kills ----------------------------------------------------------------------------
+
+
+def in_rounds(name: str, n: int) -> Setup:
+    graph = ring(n)
+    algorithm = {
+        "dsgd": dsgd(),
+        "pasgd": pasgd(2),
+        "matcha": Matcha(matching_plan(graph, 0.7)),
+        "gossip": Gossip(graph),
+    }[name]
+    return live_setup(algorithm, n=n, seconds=0.002, method="metropolis", epochs=40)
+
+
+@pytest.mark.parametrize("name", ["dsgd", "pasgd", "matcha", "gossip"])
+def test_rounds_are_replayed_after_several_kills(name: str, tmp_path: Path) -> None:
+    setup, folder = in_rounds(name, 6), tmp_path / "clients"
+    with running(setup, folder) as engine:
+        for victim, at in ((1, 20), (4, 60), (2, 100)):
+            until(lambda at=at: max(steps(engine)) >= at, f"step {at}")  # type: ignore[misc]
+            os.kill(pids(engine)[victim], signal.SIGKILL)
+        assert engine.wait(LIMIT)
+        assert sorted(engine.supervisor.lost) == [1, 2, 4]
+        live, members = engine.models, engine.members()
+    again = replay(setup, folder)
+    for i in members:
+        np.testing.assert_array_equal(live[i], again[i])
+
+
+def test_rounds_are_replayed_after_kills_and_restarts(tmp_path: Path) -> None:
+    setup, folder = in_rounds("dsgd", 5), tmp_path / "clients"
+    with running(setup, folder, restart_lost=True, save_steps=20) as engine:
+        for count, victim in enumerate((1, 3, 1), start=1):
+            under_way(engine, 25 * count)
+            os.kill(engine.pid(victim), signal.SIGKILL)
+            until(lambda count=count: len(events(engine, "join")) == count, "the return")  # type: ignore[misc]
+        assert engine.wait(LIMIT)
+        assert engine.supervisor.lost == []
+        live = engine.models
+    for mine, repeated in zip(live, replay(setup, folder), strict=True):
+        np.testing.assert_array_equal(mine, repeated)
+
+
+def test_who_was_lost_long_before_a_stop_comes_back_from_a_neighbours_save(tmp_path: Path) -> None:
+    setup, folder = in_rounds("dsgd", 5), tmp_path / "clients"
+    with running(setup, folder, save_steps=10) as engine:
+        under_way(engine, 15)
+        os.kill(engine.pid(2), signal.SIGKILL)
+        until(lambda: max(steps(engine)) >= 50, "step 50")
+        engine.stop()
+        assert engine.wait(LIMIT)
+        assert engine.stopped
+    point = find_resume_point(folder, setup)
+    starts = [start for start in point.starts if start is not None]
+    assert len({start.c for start in starts}) == 1
+    assert starts[2].client in (1, 3)
+    assert point.notes == (f"clients [2] have no save of round {starts[0].c} and start from a neighbour's",)
+    with running(setup, folder, point) as engine:
+        assert engine.wait(LIMIT)
+        live = engine.models
+    for mine, repeated in zip(live, replay(setup, folder), strict=True):
+        np.testing.assert_array_equal(mine, repeated)
+
+
