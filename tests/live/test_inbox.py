@@ -186,7 +186,7 @@ class TestInbox:
         with pytest.raises(KeyError):
             self.inbox[1]
         assert self.gate.refused["not_finite"] == 1
-        assert self.inbox.used == {2: 1}
+        assert self.inbox.fetched == {2: 1}
 
     def test_a_model_that_was_looked_at_stays(self) -> None:
         self.ends[1].publish(np.ones(3), 1)
@@ -196,7 +196,7 @@ class TestInbox:
         half = self.inbox.mix(Weights(0.0, {1: 0.5, 2: 0.5}), self.x0, self.gate.spare)
         np.testing.assert_array_equal(seen, np.ones(3))
         np.testing.assert_array_equal(half, np.full(3, 4.5))
-        assert self.inbox.used == {1: 1, 2: 3}
+        assert self.inbox.fetched == {1: 1, 2: 3}
 
     def test_a_model_that_is_not_finite_keeps_its_weight_with_the_client(self) -> None:
         self.ends[1].publish(np.full(3, np.inf), 1)
@@ -204,7 +204,7 @@ class TestInbox:
         own = np.full(3, 2.0)
         half = self.inbox.mix(Weights(0.0, {1: 0.5, 2: 0.5}), own, self.gate.spare)
         np.testing.assert_array_equal(half, np.full(3, 5.0))
-        assert self.inbox.used == {2: 3}
+        assert self.inbox.fetched == {2: 3}
 
     def test_mixing_twice_is_an_error(self) -> None:
         w = Weights(0.0, {1: 0.5, 2: 0.5})

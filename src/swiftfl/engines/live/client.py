@@ -81,7 +81,7 @@ class LiveClient:
         self.began = time.perf_counter()
         self._mark = self.began  # when the verb that is being served began,
         self._blocked = 0.0  # and how long the transport had been blocked by then
-        self._open: list[tuple[int, LazyInbox, dict[int, int]]] = []  # number, inbox, what is on record of it
+        self._open: list[tuple[int, LazyInbox, set[int]]] = []  # number, inbox, what is on record of it
         self._inboxes = 0  # of this step
         self._left_out = False  # whether this step's move was not finite, and left out
         self._cell = False
@@ -291,16 +291,19 @@ class LiveClient:
     # --- what was used -------------------------------------------------------------------------
 
     def _add_inbox(self, inbox: LazyInbox) -> None:
-        self._open.append((self._inboxes, inbox, {}))
+        self._open.append((self._inboxes, inbox, set()))
         self._inboxes += 1
 
     def _note_used(self) -> None:
         """Write down what was used so far, before anything that may depend on it is published."""
         for number, inbox, noted in self._open:
-            if len(inbox.used) > len(noted):
-                new = {k: which for k, which in inbox.used.items() if k not in noted}
-                write = self.journal.fetched if isinstance(inbox, NewestInbox) else self.journal.exchanged
-                write(self.state.c, number, new)
+            if inbox.fetched.keys() - noted:
+                new = {k: which for k, which in inbox.fetched.items() if k not in noted}
+                self.journal.fetched(self.state.c, number, new)
+                noted.update(new)
+            if inbox.exchanged.keys() - noted:
+                new = {k: which for k, which in inbox.exchanged.items() if k not in noted}
+                self.journal.exchanged(self.state.c, number, new)
                 noted.update(new)
 
     def _close_inboxes(self) -> None:

@@ -53,14 +53,16 @@ class Gate:
 
 
 class LazyInbox(Mapping[int, Vector]):
-    """An inbox that reads when it is used; `used` holds, per neighbour, the version that was.
+    """An inbox that reads when it is used; it remembers, per neighbour, what was.
 
+    `fetched` holds the versions of published models, `exchanged` the rounds of models that were exchanged.
     Iterating gives the neighbours whose models may be used, and so looks at all of them.
     """
 
     def __init__(self, neighbours: Sequence[int]) -> None:
         self.neighbours = neighbours
-        self.used: dict[int, int] = {}
+        self.fetched: dict[int, int] = {}
+        self.exchanged: dict[int, int] = {}
         self._pinned: dict[int, Vector | None] = {}
         self._mixed = False
 
@@ -153,7 +155,7 @@ class NewestInbox(LazyInbox):
             if not self._gate.admits(k, model, version, look):
                 return False
             use(model)
-            self.used[k] = version
+            self.fetched[k] = version
             return True
 
         return bool(self._transport.read(k, admit))
@@ -163,14 +165,14 @@ class NewestInbox(LazyInbox):
         out = self._blend(w, x, spare, look=False)
         if math.isfinite(out.dot(out)):
             return out
-        self.used = {k: version for k, version in self.used.items() if k in self._pinned}
+        self.fetched = {k: version for k, version in self.fetched.items() if k in self._pinned}
         return self._blend(w, x, spare, look=True)
 
 
 class RoundInbox(LazyInbox):
     """The neighbours' models of one round: using one waits for it, unless its client is gone.
 
-    A neighbour that has finished takes part with the last model that it published. `used` holds the round.
+    A neighbour that has finished takes part with the last model that it published.
     """
 
     def __init__(self, transport: Transport, neighbours: Sequence[int], round: int, gate: Gate) -> None:
@@ -179,21 +181,23 @@ class RoundInbox(LazyInbox):
         self._taken: set[int] = set()
 
     def take(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
-        def admit(model: Vector) -> bool:
+        def admit(model: Vector, version: int | None = None) -> bool:
             if not self._gate.admits(k, model, self._gate.newest.get(k, 0), look):
                 return False
             use(model)
+            if version is not None:
+                self.fetched[k] = version
             return True
 
         self._taken.add(k)
         try:
             taken = self._transport.collect(k, self._round, admit)
         except Finished:
-            taken = bool(self._transport.read(k, lambda model, version: admit(model)))
+            return bool(self._transport.read(k, admit))
         except Lost:
             return False
         if taken:
-            self.used[k] = self._round
+            self.exchanged[k] = self._round
         return taken
 
     def settle(self) -> None:

@@ -8,7 +8,8 @@ killed at that moment. Kinds of lines:
                                                 (its first step), from (initial, save or model) and source
     ["terms", c, scale, own, [[k, coefficient], ...]]     from step c on
     ["fetched", c, number, [[k, version], ...]]           models used from the step's inbox of this number
-    ["exchanged", c, number, [[k, round], ...]]           the same, of an exchange
+    ["exchanged", c, number, [[k, round], ...]]           the same, of an exchange; of a client that had
+                                                          finished, the version of its last model is "fetched"
     ["end", c]                                  the last step was c - 1
 
 Inboxes of a step are counted from 0. An inbox may have several lines, if it was used before and after

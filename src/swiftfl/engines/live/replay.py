@@ -208,6 +208,8 @@ class Replay:
         model = (incarnation.client, version(incarnation.number, state.c))
         if model in self._sources:
             self._exact[model] = state.x
+        if self.setup.algorithm.in_rounds and self._uses[model] > 0:
+            self._kept.setdefault(model, state.x)  # models that were shown, from which a lost client started
         self._moved = True
 
     def _step(self, incarnation: Incarnation, state: State) -> Generator[None, None, State | None]:
@@ -237,22 +239,28 @@ class Replay:
             self._publish(incarnation, verb.version, verb.x)
             return None
         if isinstance(verb, Fetch):
-            wanted = incarnation.fetched.get(name, {}).items()
-            while not all(self._is_there(model) for model in wanted):
-                yield
-            return RecordedInbox({model[0]: self._use(model) for model in wanted})
+            return RecordedInbox((yield from self._fetch(incarnation, name)))
         if isinstance(verb, Mix):
             if isinstance(verb.inbox, LazyInbox):
                 return verb.inbox.mix(verb.w, verb.x, np.empty_like(verb.x))
             return mix(verb.w, verb.x, verb.inbox)
         if isinstance(verb, Exchange):
-            return (yield from self._exchange(incarnation, name))
+            fetched = yield from self._fetch(incarnation, name)
+            exchanged = yield from self._exchange(incarnation, name)
+            return RecordedInbox({**fetched, **exchanged})
         if isinstance(verb, AllReduce):
             return (yield from self._all_reduce(incarnation, verb))
         raise UserError(
             f"{self.setup.algorithm.name} shares model cells, and the order in which clients write into them "
             "is not recorded: it cannot be replayed"
         )
+
+    def _fetch(self, incarnation: Incarnation, name: InboxName) -> Generator[None, None, dict[int, Vector]]:
+        """The published models that were used, as soon as they are there."""
+        wanted = incarnation.fetched.get(name, {}).items()
+        while not all(self._is_there(model) for model in wanted):
+            yield
+        return {model[0]: self._use(model) for model in wanted}
 
     # --- published models ----------------------------------------------------------------------
 
@@ -292,26 +300,17 @@ class Replay:
             self._offers[own] = image
             self._moved = True
 
-    def _exchange(self, incarnation: Incarnation, name: InboxName) -> Generator[None, None, RecordedInbox]:
+    def _exchange(
+        self, incarnation: Incarnation, name: InboxName
+    ) -> Generator[None, None, dict[int, Vector]]:
+        """The models of other clients' rounds that were used, as soon as they are there."""
         used = incarnation.exchanged.get(name, {})
         wanted = {k: (k, incarnation.session, round) for k, round in used.items()}
-        while not all(self._is_made(offer) for offer in wanted.values()):
+        while not all(offer in self._offers for offer in wanted.values()):
             yield
-        return RecordedInbox({k: self._use_offer(offer) for k, offer in wanted.items()})
-
-    def _is_made(self, offer: Offer) -> bool:
-        return offer in self._offers or self._finished(offer) is not None
-
-    def _finished(self, offer: Offer) -> Vector | None:
-        """The last model, as it was published, of a client that had finished before this round."""
-        last = self.last[offer[0]]
-        over = last.end is not None and offer[2] >= last.end and last.session == offer[1]
-        return self._sender(last).image if over and (last.client, last.number) in self._final else None
+        return {k: self._use_offer(offer) for k, offer in wanted.items()}
 
     def _use_offer(self, offer: Offer) -> Vector:
-        finished = self._finished(offer)
-        if finished is not None:
-            return finished
         self._offer_uses[offer] -= 1
         return self._offers[offer] if self._offer_uses[offer] else self._offers.pop(offer)
 

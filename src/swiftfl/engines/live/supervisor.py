@@ -79,6 +79,7 @@ class Supervisor:
         self._losses = (0.0, 0.0)
         self._measured_at, self._steps_then = 0, [0.0] * self.n
         self._first_c = 0.0
+        self._renewed_from = 0
         self._away: set[int] = set()  # who was not there all the time since the last measurement
         self._reported: set[int] = set()  # who is known to be stalled
         self._isolated: set[int] = set()
@@ -244,7 +245,7 @@ class Supervisor:
             self._cut_off = True
             blocked = [i for i in late if phases[i] != HOLDING and not self.status.waits(i)]
             for i in blocked or late:
-                self._give_up(i, f"did not stop within {self.options.patience:g} s")
+                self.give_up(i, f"did not stop within {self.options.patience:g} s")
 
     def _watch(self, phases: Mapping[int, int]) -> None:
         """Report who makes no progress; when everybody else has finished, do not wait for them."""
@@ -259,11 +260,12 @@ class Supervisor:
         if all(self.watchdog.is_late(i, patience) for i in behind):
             for i in self.watchdog.stalled(phases, patience):
                 if i not in self.given_up:
-                    self._give_up(
+                    self.give_up(
                         i, f"no progress for {self.watchdog.idle(i):.0f} s while all others finished"
                     )
 
-    def _give_up(self, i: int, reason: str) -> None:
+    def give_up(self, i: int, reason: str) -> None:
+        """End a client for good."""
         self.given_up[i] = reason
         self.clients.kill(i)
 
@@ -315,18 +317,22 @@ class Supervisor:
         assert self.network is not None
         components = self.network.components()
         self.note("renew", clients=sum(map(len, components)), components=len(components))
-        self.clients.renew(self.next_round() if from_round is None else from_round)
+        self._renewed_from = self.next_round() if from_round is None else from_round
+        self.clients.renew(self._renewed_from)
 
-    def next_round(self, without: int = -1) -> int:
-        """A round that nobody will have begun before it has been told of it."""
+    def next_round(self, joining: int | None = None) -> int:
+        """A round that nobody will have begun before it has been told of it.
+
+        For a client that joins again it is also one that this client has never begun: offers are made once.
+        """
         if not self.in_rounds:
             return 0
-        others = set(self.members()) - self.joining - {without}
-        active = [i for i in others if self.status.phase(i) != FINISHED]
-        furthest = max((self.status.c(i) for i in active), default=0.0)
+        there = {*self.members()} - self.joining | ({joining} if joining is not None else set())
+        furthest = max((self.status.c(i) for i in there), default=0.0)
         passed = max(self.now - self._elapsed, 0.1)
         ahead = self._notice_seconds * max(0.0, furthest - self._first_c) / passed
-        return int(furthest + max(_NOTICE_ROUNDS, ahead))
+        soon = int(furthest + max(_NOTICE_ROUNDS, ahead))
+        return max(soon, self._renewed_from)  # terms that were decided later must not hold earlier
 
     def _measure(self) -> bool:
         """Every so many steps, take each client's share of them as its influence; whether it was time."""

@@ -290,7 +290,11 @@ class Local:
     def _join(self, i: int) -> None:
         """Client i is back and ready: it is a neighbour again from the renewal on."""
         assert self._plan is not None
-        from_round = self.supervisor.next_round(without=i)
+        from_round = self.supervisor.next_round(joining=i)
+        if from_round > self.setup.steps_of(i):
+            self.supervisor.joining.discard(i)
+            self.supervisor.give_up(i, "it was back too late to take part in any further round")
+            return
         self._plan.rejoin(i, from_round)
         self.supervisor.rejoin(i, from_round)
         if self.supervisor.network is None:
