@@ -32,7 +32,7 @@ class UpdateRule(Protocol):
         """What the rule remembers before its first update."""
 
     def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
-        """The move of gradient `g` taken at model `x`, and the memory to keep."""
+        """The move of gradient `g` taken at model `x`, and the memory to keep: names and shapes of `init`."""
 
 
 MakeRule = TypeVar("MakeRule", bound=Callable[..., UpdateRule])

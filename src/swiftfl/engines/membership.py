@@ -75,9 +75,6 @@ class Rates:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise UserError(f"rate {name} must be finite and not negative, not {getattr(self, name)}")
 
-    def any(self) -> bool:
-        return any((self.crash, self.sleep, self.edge_down))
-
 
 @dataclass(frozen=True)
 class Dynamics:
