@@ -193,7 +193,7 @@ BAD = [
     ("run digits --topology grid:3", "name:option=value"),
     ("run digits --edges apart.txt --clients 6", "--clients has no effect with --edges"),
     ("run digits --edges apart.txt --topology ring", "--topology has no effect with --edges"),
-    ("run digits --norm batch", "--norm is for cnn"),
+    ("run digits --norm batch", "not model mlp"),
     ("run digits --metrics accuracy,f1", "no metric 'f1'"),
     ("run digits --rule adam", "no update rule 'adam'"),
     # any setting by name

@@ -13,9 +13,7 @@ from typer.core import TyperCommand
 from swiftfl.errors import UserError
 from swiftfl.registry import Option, options_of, suggestion
 
-IMPORT_HELP = (
-    "A module (or .py file) to import first, which registers things of your own; may be given again."
-)
+IMPORT_HELP = "A module or .py file that registers things of your own; may be given again."
 
 
 def import_now(names: list[str] | None) -> list[str]:

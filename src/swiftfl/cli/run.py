@@ -80,7 +80,9 @@ def resume(
 def _run(recipe: str, changes: Changes, typed: Typed, out: Path | None, as_json: bool) -> None:
     from swiftfl.experiment.run import run as run_config
 
-    config = _configuration(recipe, changes.get("imports", []))
+    config = _configuration(recipe)
+    if "imports" in changes:
+        changes["imports"] = list(dict.fromkeys([*config.imports, *changes["imports"]]))
     check_engine(changes.get("engine.name", config.engine.name), typed)
     try:
         config = config.with_changes(fit_ranks(config, changes))
@@ -95,7 +97,7 @@ def _run(recipe: str, changes: Changes, typed: Typed, out: Path | None, as_json:
     _show(result, as_json)
 
 
-def _configuration(recipe: str, imports: list[str]) -> Config:
+def _configuration(recipe: str) -> Config:
     """What `swiftfl run` starts from: a recipe, a file, or what a finished run recorded."""
     from swiftfl.experiment.config import parse
     from swiftfl.experiment.recipes import RECIPES
@@ -114,11 +116,8 @@ def _configuration(recipe: str, imports: list[str]) -> Config:
         if path.exists():
             raise UserError(f"{recipe} is neither a recipe ({', '.join(RECIPES)}) nor a .json file")
         return RECIPES[recipe]()
-    tree = read_object(path)
-    if imports and isinstance(tree.get("imports", []), list):
-        tree["imports"] = [*tree.get("imports", []), *imports]
     try:
-        return parse(tree)
+        return parse(read_object(path))
     except SettingError as error:
         raise UserError(f"{path}: {error}") from None
 

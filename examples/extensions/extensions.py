@@ -1,0 +1,142 @@
+"""Things of your own, each registered from outside the package and then chosen by name like those of swiftfl.
+
+    swiftfl list --import examples/extensions/extensions.py
+    swiftfl run digits --import examples/extensions/extensions.py --algorithm one_neighbour \\
+        --topology chords:chord=3 --partition first_classes:2 --rule adam --lr 0.002 --metrics worst_class
+
+Everything here works in every engine, and in `swiftfl resume` and `swiftfl replay`: a run records the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from swiftfl.algorithms import Context, algorithm
+from swiftfl.client import Client, State
+from swiftfl.data import DATASETS, PARTITIONS, Dataset, Partition
+from swiftfl.data.partition import Indices
+from swiftfl.errors import UserError
+from swiftfl.graph import TOPOLOGIES, Topology
+from swiftfl.rules import SGD, UpdateRule, update_rule
+from swiftfl.streams import stream
+from swiftfl.vector import Memory, Vector, Weights, advance
+from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
+from swiftfl.workload import METRICS, MODELS
+
+# --- an algorithm ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OneNeighbour:
+    """SWIFT that averages with one random neighbour at a time, with whatever that one sent last."""
+
+    keep: float = 0.5
+    rule: UpdateRule = SGD()
+    seed: int = 0
+    name: str = "one_neighbour"
+    in_rounds: ClassVar[bool] = False
+
+    def step(self, me: Client, s: State) -> Generator[WaitFree, object, State]:
+        yield from Publish(s.x, me.neighbours, version=s.c)
+        slope = yield from Gradient(s.x, me.batch(s.c))
+        k = int(stream(self.seed, "one-neighbour", me.index, s.c).choice(me.neighbours))
+        inbox = yield from Fetch((k,))
+        half = s.x
+        if k in inbox:
+            half = yield from Mix(Weights(self.keep, {k: 1.0 - self.keep}), s.x, inbox)
+        move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
+        return State(advance(half, move, slope.statistics), s.c + 1, memory)
+
+
+@algorithm("one_neighbour", weighted=False)
+def one_neighbour(context: Context, *, keep: float = 0.5) -> OneNeighbour:
+    """Averages with one random neighbour at a time; `keep` is the weight of the own model."""
+    return OneNeighbour(keep, context.rule, context.seed)
+
+
+# --- an update rule -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma & Ba, 2015): two arrays and a count are remembered."""
+
+    beta1: float
+    beta2: float
+    epsilon: float
+
+    def init(self, x: Vector) -> Memory:
+        return {"mean": np.zeros_like(x), "square": np.zeros_like(x), "steps": np.zeros(1, x.dtype)}
+
+    def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
+        steps = memory["steps"] + 1
+        mean = self.beta1 * memory["mean"] + (1 - self.beta1) * g
+        square = self.beta2 * memory["square"] + (1 - self.beta2) * g * g
+        scale = np.sqrt(square / (1 - self.beta2 ** float(steps[0]))) + self.epsilon
+        move = -step_size * mean / (1 - self.beta1 ** float(steps[0])) / scale
+        return move.astype(x.dtype), {"mean": mean, "square": square, "steps": steps}
+
+
+@update_rule("adam")
+def adam(*, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Adam:
+    """Adam, with its usual constants."""
+    return Adam(beta1, beta2, epsilon)
+
+
+# --- a topology, a partition, a dataset -----------------------------------------------------------
+
+
+@TOPOLOGIES.add("chords")
+def chords(n: int, *, chord: int = 3) -> Topology:
+    """A ring with chords: client i and client i + `chord` are neighbours too."""
+    pairs = {tuple(sorted((i, (i + hop) % n))) for i in range(n) for hop in (1, chord) if hop % n}
+    return Topology(n, sorted(pairs))
+
+
+@PARTITIONS.add("first_classes")
+def first_classes(labels: Indices, clients: int, seed: int, few: int = 1) -> Partition:
+    """Client 0 holds the classes below `few`; the others share the rest at random."""
+    own, rest = np.flatnonzero(labels < few), np.flatnonzero(labels >= few)
+    if clients < 2 or not own.size:
+        raise UserError(f"first_classes:{few} needs two clients and samples of the first classes")
+    shuffled = stream(seed, "first-classes").permutation(rest)
+    parts = tuple(np.sort(part) for part in (own, *np.array_split(shuffled, clients - 1)))
+    return Partition(f"first_classes:{few}", parts)
+
+
+@DATASETS.add("moons")
+def moons(samples: int = 600, noise: float = 0.1, seed: int = 0) -> Dataset:
+    """Two half moons, which no line separates."""
+    draw = stream(seed, "moons")
+    inputs, labels = [], []
+    for count in (samples, samples // 3):
+        label = np.arange(count) % 2
+        angle = draw.uniform(0.0, np.pi, count) + np.pi * label
+        points = np.stack([np.cos(angle) + label, np.sin(angle) + 0.5 * label], axis=1)
+        inputs.append(torch.from_numpy((points + noise * draw.standard_normal(points.shape)).astype(np.float32)))
+        labels.append(torch.from_numpy(label.astype(np.int64)))
+    return Dataset("moons", inputs[0], labels[0], inputs[1], labels[1], classes=2)
+
+
+# --- a model and a metric -------------------------------------------------------------------------
+
+
+@MODELS.add("two_layers")
+def two_layers(shape: Sequence[int], classes: int, hidden: int = 16) -> nn.Module:
+    """Two hidden layers of `hidden` units."""
+    size = int(np.prod(shape))
+    layers = [nn.Linear(size, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes)]
+    return nn.Sequential(nn.Flatten(), *layers)
+
+
+@METRICS.add("worst_class")
+def worst_class(outputs: Tensor, labels: Tensor) -> float:
+    """The accuracy on the class on which it is lowest."""
+    right = outputs.argmax(dim=1) == labels
+    return min(float(right[labels == k].double().mean()) for k in labels.unique())
