@@ -9,11 +9,13 @@ Everything here works in every engine, and in `swiftfl resume` and `swiftfl repl
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +27,9 @@ from swiftfl.errors import UserError
 from swiftfl.graph import TOPOLOGIES, Topology
 from swiftfl.rules import SGD, UpdateRule, update_rule
 from swiftfl.streams import stream
+from swiftfl.transports.base import TransportPlan, transport
+from swiftfl.transports.codec import Bytes, MakeCodec, codec
+from swiftfl.transports.shared_memory import SharedMemory
 from swiftfl.vector import Memory, Vector, Weights, advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
 from swiftfl.workload import METRICS, MODELS
@@ -119,7 +124,8 @@ def moons(samples: int = 600, noise: float = 0.1, seed: int = 0) -> Dataset:
         label = np.arange(count) % 2
         angle = draw.uniform(0.0, np.pi, count) + np.pi * label
         points = np.stack([np.cos(angle) + label, np.sin(angle) + 0.5 * label], axis=1)
-        inputs.append(torch.from_numpy((points + noise * draw.standard_normal(points.shape)).astype(np.float32)))
+        points += noise * draw.standard_normal(points.shape)
+        inputs.append(torch.from_numpy(points.astype(np.float32)))
         labels.append(torch.from_numpy(label.astype(np.int64)))
     return Dataset("moons", inputs[0], labels[0], inputs[1], labels[1], classes=2)
 
@@ -131,8 +137,8 @@ def moons(samples: int = 600, noise: float = 0.1, seed: int = 0) -> Dataset:
 def two_layers(shape: Sequence[int], classes: int, hidden: int = 16) -> nn.Module:
     """Two hidden layers of `hidden` units."""
     size = int(np.prod(shape))
-    layers = [nn.Linear(size, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes)]
-    return nn.Sequential(nn.Flatten(), *layers)
+    first, second = nn.Linear(size, hidden), nn.Linear(hidden, hidden)
+    return nn.Sequential(nn.Flatten(), first, nn.Tanh(), second, nn.Tanh(), nn.Linear(hidden, classes))
 
 
 @METRICS.add("worst_class")
@@ -140,3 +146,39 @@ def worst_class(outputs: Tensor, labels: Tensor) -> float:
     """The accuracy on the class on which it is lowest."""
     right = outputs.argmax(dim=1) == labels
     return min(float(right[labels == k].double().mean()) for k in labels.unique())
+
+
+# --- a codec and a transport ----------------------------------------------------------------------
+
+
+@codec("half")
+class Half:
+    """Numbers of two bytes instead of four; what is lost by rounding is not made up for."""
+
+    name = "half"
+
+    def most_bytes(self, size: int, dtype: npt.DTypeLike) -> int:
+        return 2 * size
+
+    def encode(self, x: Vector) -> Bytes:
+        return x.astype(np.float16).view(np.uint8)
+
+    def decode(self, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector:
+        if data.size != 2 * size:
+            raise ValueError(f"{data.size} bytes are no vector of {size} halves")
+        return data.view(np.float16).astype(dtype)
+
+    def state(self) -> Memory:
+        return {}
+
+    def restore(self, memory: Memory) -> None:
+        """It remembers nothing."""
+
+
+@transport("announced")
+def announced(
+    neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec, in_rounds: bool
+) -> TransportPlan:
+    """Shared memory, whose size is announced. A transport from scratch is a folder: see CONTRIBUTING.md."""
+    print(f"{len(neighbours)} clients, models of {x0.nbytes} bytes", file=sys.stderr)
+    return SharedMemory.create(neighbours, x0, codec, in_rounds)

@@ -113,7 +113,8 @@ def options_of(
     >>> list(options_of(ring)), list(options_of(ring, after=1, supplied={"seed"}))
     (['seed'], ['hops'])
     """
-    hints = typing.get_type_hints(make, include_extras=True)
+    described = vars(make).get("__init__", make) if isinstance(make, type) else make
+    hints = typing.get_type_hints(described, include_extras=True)
     parameters = list(inspect.signature(make).parameters.values())
     if after is None:
         chosen = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]

@@ -1,86 +1,175 @@
-"""What a user adds from outside the package works by its name everywhere, like what is inside."""
+"""Things of one's own, registered from outside the package: `examples/extensions/extensions.py`.
+
+Each row of CONTRIBUTING.md's table "what to touch" is proven here. Commands run in processes of their own, so
+that nothing that is registered here stays for other tests.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import pytest
-import torch
+ROOT = Path(__file__).parents[2]
+EXTENSIONS = ROOT / "examples" / "extensions" / "extensions.py"
+SHORT = ["--clients", "4", "--epochs", "2", "--lr", "0.002", "--json"]
 
-from swiftfl.data.dataset import Dataset
-from swiftfl.data.parse import PARTITIONS
-from swiftfl.data.partition import Indices, Partition, make
-from swiftfl.data.registry import DATASETS
-from swiftfl.experiment.build import build
+KINDS = {
+    "algorithms": "one_neighbour",
+    "rules": "adam",
+    "topologies": "chords",
+    "partitions": "first_classes:FEW",
+    "datasets": "moons",
+    "models": "two_layers",
+    "metrics": "worst_class",
+    "codecs": "half",
+    "transports": "announced",
+}
+
+OWN: dict[str, list[str]] = {
+    "algorithm": ["--algorithm", "one_neighbour", "--set", "algorithm.keep=0.7"],
+    "rule": ["--rule", "adam", "--set", "algorithm.beta1=0.8"],
+    "topology": ["--topology", "chords:chord=2"],
+    "partition": ["--partition", "first_classes:3"],
+    "dataset": ["--set", "data.dataset=moons", "--set", "data.options.noise=0.2"],
+    "model": ["--model", "two_layers", "--set", "model.options.hidden=8"],
+    "metric": ["--metrics", "worst_class,accuracy"],
+    "codec": ["--engine", "local", "--set", "engine.codec=half"],
+    "transport": ["--engine", "local", "--set", "engine.live.transport=announced"],
+}
+RECORDED = {
+    "algorithm": ("algorithm.keep", 0.7),
+    "rule": ("algorithm.beta1", 0.8),
+    "topology": ("topology.options", {"chord": 2}),
+    "partition": ("data.partition", "first_classes:3"),
+    "dataset": ("data.options", {"samples": 600, "noise": 0.2, "seed": 0}),
+    "model": ("model.options", {"hidden": 8}),
+    "metric": ("evaluation.metrics", ["worst_class", "accuracy"]),
+    "codec": ("engine.codec", "half"),
+    "transport": ("engine.live.transport", "announced"),
+}
+
+
+def swiftfl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "swiftfl", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+
+
+def config(run: Path) -> Any:
+    return json.loads((run / "config.json").read_text())
+
+
+def setting(tree: Any, key: str) -> Any:
+    for part in key.split("."):
+        tree = tree[part]
+    return tree
+
+
+VIRTUAL = ("algorithm", "rule", "topology", "partition", "dataset", "model", "metric")
+LOCAL = ("algorithm", "rule", "topology", "metric", "transport")
+
+
+def run_with(kinds: tuple[str, ...], out: Path) -> subprocess.CompletedProcess[str]:
+    """A run that uses these things, each of which is in its record."""
+    options = [word for kind in kinds for word in OWN[kind]]
+    if "dataset" in kinds:
+        options[options.index("first_classes:3")] = "first_classes:1"  # there are two moons
+    line = ["run", "digits", "--import", str(EXTENSIONS), *SHORT, *options, "--out", str(out)]
+    done = swiftfl(*line, cwd=out.parent)
+    assert done.returncode == 0, done.stderr
+    recorded = config(out)
+    assert recorded["imports"] == [str(EXTENSIONS)]
+    for key, value in [RECORDED[kind] for kind in kinds if kind != "partition" or "dataset" not in kinds]:
+        assert setting(recorded, key) == value
+    return done
+
+
+def test_a_simulated_run_uses_and_records_them(tmp_path: Path) -> None:
+    found = json.loads(run_with(VIRTUAL, tmp_path / "run").stdout)
+    assert set(found["metrics"]) == {"worst_class", "accuracy"}
+    assert found["parameters"] == 2 * 8 + 8 + 8 * 8 + 8 + 8 * 2 + 2
+    sizes = json.loads((tmp_path / "run" / "partition.json").read_text())["sizes"]
+    assert sizes == [300, 100, 100, 100]
+
+
+def test_a_local_run_uses_them_and_is_replayed(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert "4 clients, models of" in run_with(LOCAL, out).stderr
+    again = swiftfl("replay", str(out), cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "4 of 4 models are the same" in again.stdout
+
+
+def test_a_codec_of_ones_own(tmp_path: Path) -> None:
+    run_with(("codec",), tmp_path / "run")
+
+
+def test_lists_and_help_name_them(tmp_path: Path) -> None:
+    listed = json.loads(swiftfl("list", "--json", "--import", str(EXTENSIONS), cwd=tmp_path).stdout)
+    without = json.loads(swiftfl("list", "--json", cwd=tmp_path).stdout)
+    for kind, name in KINDS.items():
+        assert name in listed[kind]
+        assert name not in without[kind]
+    shown = swiftfl("run", "--import", str(EXTENSIONS), "--help", cwd=tmp_path).stdout
+    for name in ("one_neighbour", "adam", "chords", "two_layers", "worst_class"):
+        assert name in shown
+    described = swiftfl("list", "algorithms", "--import", str(EXTENSIONS), cwd=tmp_path).stdout
+    assert "one_neighbour (keep=0.5)" in described
+
+
+def test_without_the_import_the_name_is_unknown(tmp_path: Path) -> None:
+    failed = swiftfl("run", "digits", "--algorithm", "one_neighbour", cwd=tmp_path)
+    assert failed.returncode == 2
+    assert "there is no algorithm 'one_neighbour'" in failed.stderr
+    assert failed.stderr.count("\n") == 1
+
+
+def test_options_of_ones_own_are_checked_like_others(tmp_path: Path) -> None:
+    start = ("run", "digits", "--import", str(EXTENSIONS), "--algorithm", "one_neighbour")
+    wrong = swiftfl(*start, "--set", "algorithm.keep=half", cwd=tmp_path)
+    assert '--set algorithm.keep must be a number, not "half"' in wrong.stderr
+
+
+STOP_THEN_RESUME = """
+import sys
+from pathlib import Path
 from swiftfl.experiment.config import Config
-from swiftfl.experiment.run import run
-from swiftfl.graph.registry import TOPOLOGIES
-from swiftfl.graph.topology import Topology
-from swiftfl.registry import Registry
-from swiftfl.workload.models import MODELS
+from swiftfl.experiment.run import RunStopped, run
+
+def stop(done, total, last):
+    if last.epoch > 0.9:
+        raise KeyboardInterrupt
+
+changes = {"imports": [sys.argv[1]], "algorithm.name": "one_neighbour", "algorithm.rule": "adam",
+           "algorithm.step_size.initial": 0.002, "topology.clients": 4, "engine.epochs": 3,
+           "data.dataset": "moons", "evaluation.metrics": ["worst_class"]}
+config = Config().with_changes(changes)
+run(config, Path("whole"))
+try:
+    run(config, Path("stopped"), stop)
+except RunStopped:
+    pass
+"""
 
 
-@pytest.fixture(autouse=True)
-def registries() -> Iterator[None]:
-    """What a test registers is gone after it."""
-    every: tuple[Registry[object], ...] = (TOPOLOGIES, PARTITIONS, DATASETS, MODELS)  # type: ignore[assignment]
-    before = [dict(registry._entries) for registry in every]
-    yield
-    for registry, entries in zip(every, before, strict=True):
-        registry._entries = entries
-
-
-def short(**changes: object) -> Config:
-    base = {"engine.epochs": 1, "topology.clients": 6, "algorithm.step_size.initial": 0.05}
-    return Config().with_changes({**base, **changes})
-
-
-def test_an_own_topology(tmp_path: Path) -> None:
-    @TOPOLOGIES.add("wheel")
-    def wheel(n: int, spokes: int = 1) -> Topology:
-        """A ring whose client 0 also knows every `spokes`-th other."""
-        rim = [(i, (i + 1) % n) for i in range(n)]
-        return Topology(n, sorted({(min(e), max(e)) for e in rim + [(0, i) for i in range(1, n, spokes)]}))
-
-    config = short(**{"topology.name": "wheel", "topology.options": {"spokes": 2}})
-    assert build(config).topology.neighbours(0) == (1, 3, 5)
-    assert run(config, tmp_path / "run").summary["loss"] < 2.3
-
-
-def test_an_own_partition(tmp_path: Path) -> None:
-    @PARTITIONS.add("sorted_blocks")
-    def sorted_blocks(labels: Indices, clients: int, seed: int, blocks: int) -> Partition:
-        """Samples sorted by label, dealt out in blocks, so that each client sees a few labels only."""
-        pieces = np.array_split(np.argsort(labels, kind="stable"), clients * blocks)
-        return make(f"sorted_blocks:{blocks}", [np.concatenate(pieces[i::clients]) for i in range(clients)])
-
-    config = short(**{"data.partition": "sorted_blocks:1"})
-    parts = build(config)
-    assert (parts.partition.histogram(parts.data.labels) > 0).sum(axis=1).max() <= 3
-    assert run(config, tmp_path / "run").summary["loss"] < 2.3
-
-
-def test_an_own_dataset_and_model(tmp_path: Path) -> None:
-    @DATASETS.add("signs")
-    def signs(samples: int, noise: float = 0.1) -> Dataset:
-        x = torch.randn(samples, 2, generator=torch.Generator().manual_seed(0))
-        y = (x[:, 0] > noise).long()
-        return Dataset("signs", x, y, x, y, classes=2)
-
-    @MODELS.add("deep")
-    def deep(shape: tuple[int, ...], classes: int, width: int = 8) -> torch.nn.Module:
-        return torch.nn.Sequential(
-            torch.nn.Linear(shape[0], width), torch.nn.Tanh(), torch.nn.Linear(width, classes)
-        )
-
-    changes = {
-        "data.dataset": "signs",
-        "data.options": {"samples": 600},
-        "model.name": "deep",
-        "model.options": {"width": 4},
-        "engine.epochs": 5,
-        "algorithm.step_size.initial": 0.2,
-    }
-    assert run(short(**changes), tmp_path / "run").summary["accuracy"] > 0.9
+def test_a_rule_with_arrays_of_its_own_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", STOP_THEN_RESUME, str(EXTENSIONS)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert not (tmp_path / "stopped" / "summary.json").exists()
+    resumed = swiftfl("resume", "stopped", "--json", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    whole = json.loads((tmp_path / "whole" / "summary.json").read_text())
+    again = json.loads((tmp_path / "stopped" / "summary.json").read_text())
+    assert again["loss"] == whole["loss"]
+    assert again["metrics"] == whole["metrics"]
+    one, other = ((tmp_path / run / "models.safetensors").read_bytes() for run in ("whole", "stopped"))
+    assert one == other

@@ -85,6 +85,9 @@ def leave_options_behind(tree: Tree, changes: Mapping[str, Any]) -> None:
             _forget(algorithm, options_of(make[0]), options_of(make[1]))
             if key == "name" and algorithm["weights"] == ALGORITHMS[old].weights:
                 algorithm["weights"] = None
+    engine = tree["engine"]
+    if changes.get("engine.codec", engine["codec"]) != engine["codec"]:
+        engine["codec_options"] = {}
     data, model, topology = tree["data"], tree["model"], tree["topology"]
     new = changes.get("data.dataset", data["dataset"])
     if new != data["dataset"] and new in DATASETS:
