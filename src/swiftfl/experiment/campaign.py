@@ -23,7 +23,6 @@ from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, JobPr
 from swiftfl.experiment.run import Progress, resume, run
 from swiftfl.lock import locked
 from swiftfl.record import RunFolder
-from swiftfl.record.folder import CLIENTS
 
 _SAVE_SECONDS = 60.0
 DIVERGED = "the run diverged: see its events.jsonl"
@@ -166,7 +165,7 @@ def run_or_resume(path: Path, config: Config, progress: Progress, checkpoint_sec
 
 def begun(path: Path) -> bool:
     """Whether a run has saved something to go on from."""
-    return any((path / name).is_dir() for name in ("checkpoint", "checkpoint.old", CLIENTS))
+    return RunFolder(path).has_saves()
 
 
 def finished(planned: PlannedRun) -> bool:

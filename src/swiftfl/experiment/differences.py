@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+from swiftfl.errors import UserError
 from swiftfl.experiment.build import resolve
 from swiftfl.experiment.config import Config
 
@@ -14,6 +16,16 @@ _LONGEST = 60
 def difference(recorded: Config, given: Config) -> str | None:
     """The first setting that differs, such as "seed was 3 and is 4"; where the data lies does not matter."""
     return _search(_essence(recorded), _essence(given), "")
+
+
+def refuse_changes(recorded: Config, given: Config, file: Path) -> None:
+    """Refuse to go on with other settings than those of the run that was saved."""
+    changed = difference(recorded, given)
+    if changed is not None:
+        raise UserError(
+            f"{file} was changed after the run began ({changed}): "
+            "undo the change, or start a new run with it (swiftfl run CONFIG --out FOLDER)"
+        )
 
 
 def _essence(config: Config) -> dict[str, Any]:

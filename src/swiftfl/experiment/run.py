@@ -194,7 +194,7 @@ class _Loop:
         if not self.runner.leads:
             return
         self.recorder.log(self.engine.take_log())
-        if due and self.engine.members():
+        if due and (self.engine.members() or not self.engine.over):
             self._measure()
         if due or time.monotonic() - self._told >= _SECONDS_BETWEEN_PROGRESS:
             self._tell(stop)

@@ -88,6 +88,11 @@ class RunFolder:
         """Whoever writes holds the lock; a second process is refused."""
         return locked(self.path)
 
+    def has_saves(self) -> bool:
+        """Whether a run has saved something that it can go on from."""
+        checkpoints = (self.checkpoints.newest, self.checkpoints.before)
+        return any(map(Path.is_dir, checkpoints)) or any((self.path / CLIENTS).glob("*.safetensors"))
+
     def write_json(self, name: str, value: object) -> None:
         write_json(self.path / name, value)
 

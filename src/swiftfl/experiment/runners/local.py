@@ -11,10 +11,9 @@ from swiftfl.engines.engine import Engine
 from swiftfl.engines.live.local.engine import Local
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
-from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config, parse
-from swiftfl.experiment.differences import difference
+from swiftfl.experiment.differences import refuse_changes
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.runner import LivePace, Past, Row
@@ -111,12 +110,6 @@ def keep_configuration(clients: Path, config: Config) -> None:
 
 def check_configuration(folder: RunFolder, config: Config) -> None:
     """Refuse to go on with another configuration than that of the saves."""
-    kept = folder.path / CLIENTS / "config.json"
-    if not kept.is_file():
-        return
-    changed = difference(parse(folder.read_json(f"{CLIENTS}/config.json")), config)
-    if changed is not None:
-        raise UserError(
-            f"{folder.path / 'config.json'} was changed after the run began ({changed}): "
-            "start a new run with it (swiftfl run CONFIG --out FOLDER), or undo the change"
-        )
+    if (folder.path / CLIENTS / "config.json").is_file():
+        recorded = parse(folder.read_json(f"{CLIENTS}/config.json"))
+        refuse_changes(recorded, config, folder.path / "config.json")

@@ -11,12 +11,10 @@ from pathlib import Path
 from swiftfl.engines.engine import Engine
 from swiftfl.engines.simulation import checkpoint
 from swiftfl.engines.simulation.event_log import EVENTS
-from swiftfl.engines.simulation.sampled import Sampled
-from swiftfl.engines.simulation.virtual import Virtual
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config, parse
-from swiftfl.experiment.differences import difference
+from swiftfl.experiment.differences import refuse_changes
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.runner import Past, Row
@@ -53,13 +51,8 @@ class SimulatedRunner:
             return engine
         for problem in saved.passed_over:
             notice(f"{problem}; the run goes on from the checkpoint before it")
-        changed = difference(parse(saved.config), self.config)
-        if changed is not None:
-            raise UserError(
-                f"{folder.path / 'config.json'} was changed after the run began ({changed}): "
-                "start a new run with it (swiftfl run CONFIG --out FOLDER), or undo the change"
-            )
-        _restore(self.engine, saved, folder.checkpoints.newest)
+        refuse_changes(parse(saved.config), self.config, folder.path / "config.json")
+        checkpoint.restore(self.engine, checkpoint.Checkpoint(saved.tree, saved.arrays))
         self._restored = True
         return engine
 
@@ -119,17 +112,6 @@ class SimulatedRunner:
 
     def command(self, path: Path) -> str:
         return f"swiftfl resume {shlex.quote(str(path))}"
-
-
-def _restore(engine: Virtual | Sampled, saved: SavedCheckpoint, file: Path) -> None:
-    try:
-        checkpoint.restore(engine, checkpoint.Checkpoint(saved.tree, saved.arrays))
-    except UserError:
-        raise
-    except Exception as error:  # whatever a file may do that was not written by this version
-        _log.debug("a checkpoint that cannot be restored", exc_info=True)
-        reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"the checkpoint {file} is not one of this run: {reason}") from None
 
 
 def _until(logged: int, events: list[Row]) -> list[Row]:
