@@ -106,7 +106,7 @@ def test_other_settings_are_refused_and_left_alone(tmp_path: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "a").iterdir()}
     other = job(tmp_path / "a", **{"algorithm.momentum": 0.5})
     with pytest.raises(
-        UserError, match=r"a holds a run with other settings .*algorithm.momentum 0.9, not 0.5"
+        UserError, match=r"a holds a run with other settings .*algorithm.momentum was 0.9 and is 0.5"
     ):
         campaign([other], 1, lambda progress: None)
     (tmp_path / "b").mkdir()

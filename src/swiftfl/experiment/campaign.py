@@ -6,7 +6,6 @@ reported and does not stop the others.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import time
@@ -18,6 +17,7 @@ from typing import Any
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import resolve
 from swiftfl.experiment.config import Config, parse
+from swiftfl.experiment.differences import difference
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, JobProgress, run_jobs
 from swiftfl.experiment.run import Progress, resume, run
@@ -176,24 +176,7 @@ def finished(planned: PlannedRun) -> bool:
             raise UserError(f"{path} is not a run folder: give another --out")
         return False
     there = parse(RunFolder(path).read_json("config.json"))
-    if _essence(there) != _essence(planned.config):
-        difference = _difference(there, planned.config)
-        raise UserError(f"{path} holds a run with other settings ({difference}): give another --out")
+    changed = difference(there, planned.config)
+    if changed is not None:
+        raise UserError(f"{path} holds a run with other settings ({changed}): give another --out")
     return (path / "summary.json").is_file()
-
-
-def _essence(config: Config) -> dict[str, Any]:
-    """What decides a result: everything but the folder of the data."""
-    return resolve(config).with_changes({"data.folder": None}).model_dump(mode="json")
-
-
-def _difference(there: Config, wanted: Config) -> str:
-    """The first setting that differs, by its dotted name."""
-
-    def search(a: Any, b: Any, name: str) -> str | None:
-        if isinstance(a, dict) and isinstance(b, dict):
-            both = (search(a.get(key), b.get(key), f"{name}.{key}") for key in {**a, **b})
-            return next((found for found in both if found is not None), None)
-        return None if a == b else f"{name[1:]} {json.dumps(a)}, not {json.dumps(b)}"
-
-    return search(_essence(there), _essence(wanted), "") or "none"
