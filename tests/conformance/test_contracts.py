@@ -1,14 +1,17 @@
 """What every engine promises to algorithms and update rules, whoever wrote them.
 
 A subject is an engine under test: how it runs a setup to its end, and how it does with a pause after which
-a new engine goes on from what was saved. To test another engine, add it to `SUBJECTS`. The algorithms
+a new engine goes on from what was saved. To test another engine, add it to `SUBJECTS`. Real processes are
+never twice the same, unless they are replayed: they have a test of their own. The algorithms
 check the contract themselves, in the middle of their steps, so that it is checked wherever they run.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +23,9 @@ from swiftfl.algorithms import Swift, dsgd
 from swiftfl.client import Client, State
 from swiftfl.costs import Costs
 from swiftfl.engines import Sampled, Setup, Virtual
+from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.resume import find_resume_point
 from swiftfl.rules import SGD, UpdateRule
 from swiftfl.vector import Memory, Vector, advance, mix
 from swiftfl.verbs import Exchange, Fetch, Gradient, Inbox, Mix, Publish, Verb, WaitFree
@@ -27,6 +33,7 @@ from worlds import quadratic_setup, resumed, run_to_end, slow
 
 EPOCHS, STEPS = 6, 5
 PAUSE = 77  # client steps, of 8 x 30
+LIMIT = 60.0  # seconds, for runs with real processes
 
 # --- algorithms and a rule that swiftfl does not know --------------------------------------------
 
@@ -176,3 +183,34 @@ def test_a_pause_changes_nothing(subject: str, name: str) -> None:
     whole = SUBJECTS[subject].run(setup_of(name))
     paused = SUBJECTS[subject].run_with_a_pause(setup_of(name))
     assert all((x == y).all() for x, y in zip(whole, paused, strict=True))
+
+
+def live_run(setup: Setup, folder: Path, pause_at: int | None) -> list[Vector]:
+    """A run with real processes, stopped when everybody has reached a step, and resumed."""
+    resume = None if pause_at is not None or not folder.exists() else find_resume_point(folder, setup)
+    engine = Local(setup, folder, resume=resume)
+    try:
+        engine.start()
+        end = time.monotonic() + LIMIT
+        while not engine.wait(0.01):
+            assert time.monotonic() < end
+            if pause_at is not None and min(engine.status.column("c")) >= pause_at:
+                engine.stop()
+        assert [row for row in engine.take_log() if row["event"] == "lost"] == []
+        assert engine.stopped == (pause_at is not None)
+        return engine.models
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_real_processes_keep_the_contracts_and_so_does_their_replay(name: str, tmp_path: Path) -> None:
+    """With a pause, after which new processes go on from what was saved; a replay gives the same bits."""
+    setup = replace(setup_of(name), epochs=10 * EPOCHS)
+    live_run(setup, tmp_path / "clients", pause_at=8)
+    live = live_run(setup, tmp_path / "clients", pause_at=None)
+    workload: Any = setup.workload
+    start = np.linalg.norm(workload.initial(setup.seed) - workload.minimiser)
+    assert np.linalg.norm(np.mean(live, axis=0) - workload.minimiser) < 0.8 * start
+    repeated = replay(setup, tmp_path / "clients")
+    assert all((x == y).all() for x, y in zip(live, repeated, strict=True))

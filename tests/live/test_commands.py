@@ -80,6 +80,8 @@ def test_run_and_replay(swiftfl: Callable[..., Done], tmp_path: Path) -> None:
     "number",
     [
         pytest.param(signal.SIGINT, id="Ctrl-C"),
+        pytest.param(signal.SIGHUP, id="SIGHUP"),
+        pytest.param(signal.SIGUSR1, id="SIGUSR1", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow),
     ],
 )
@@ -93,6 +95,7 @@ def test_a_stopped_run_is_resumed_to_its_end(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
     )
     record = out / "clients" / "client-0003.jsonl"
     end = time.monotonic() + LIMIT
@@ -100,7 +103,7 @@ def test_a_stopped_run_is_resumed_to_its_end(
         assert running.poll() is None, running.stderr.read() if running.stderr else ""
         assert time.monotonic() < end
         time.sleep(0.02)
-    running.send_signal(number)
+    os.killpg(running.pid, number)  # to its clients as well, as a terminal or a batch system does
     _, said = running.communicate(timeout=LIMIT)
     assert running.returncode == 130, said
     assert f"swiftfl resume {out}" in said
