@@ -386,3 +386,19 @@ def test_graph_gives_the_golden_fractions(
             assert column[j] == pytest.approx(weight, abs=1e-12)
     assert found["rho"] == pytest.approx(case[method]["rho"], abs=1e-9)
     assert found["rho"] + found["spectral_gap"] == pytest.approx(1.0)
+
+
+def test_the_table_is_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from swiftfl.cli.screen import COLUMNS, show_table
+
+    rows = {name: dict.fromkeys(COLUMNS, 0.1234) for name in ("SWIFT", "D-SGD")}
+    for width in (60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        show_table("16-client ring", rows)
+        shown = capsys.readouterr().out
+        assert shown.count("0.1234") == 8
+        assert "…" not in shown
+        assert max(map(len, shown.splitlines())) <= width
+        assert "\x1b" not in shown
