@@ -126,7 +126,9 @@ def paper_costs(
         _row(BASELINE_TABLE, method)["comm"] / BASELINE.steps_per_epoch for method in ("dsgd_c0", "swift_c0")
     )
     if latency >= exchange:
-        raise UserError(f"latency {latency} leaves no time for the messages of an exchange ({exchange:.4f} s)")
+        raise UserError(
+            f"latency {latency} leaves no time for the messages of an exchange ({exchange:.4f} s)"
+        )
     net = network(model)
     per_neighbour = own / NEIGHBOURS * net.message_bytes / BASELINE.message_bytes
     rate = CLIENTS * NEIGHBOURS * BASELINE.message_bytes / (exchange - latency)
