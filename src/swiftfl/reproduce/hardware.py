@@ -10,8 +10,8 @@ host. So the model of an exchange is
 which grows with the number of clients and edges. SWIFT has no barrier; what it pays is its own copying and
 averaging, `send` + `mix` per neighbour and step, in proportion to the bytes. Messages have 0.70 MB for
 "ResNet-18" (175,818 parameters of 4 bytes: what the authors' code trains under that name) and 2.18 MB for
-"ResNet-50". Four printed numbers fix the constants; one client has 50,000 / 16 samples, in batches of 32 that is
-98 steps an epoch, in batches of 64 it is 49:
+"ResNet-50". Four printed numbers fix the constants; one client has 50,000 / 16 samples, in batches of 32
+that is 98 steps an epoch, in batches of 64 it is 49:
 
 * `compute` of ResNet-18: D-SGD in the baseline table, (1.558 - 0.627) s / 98 = 9.5 ms.
 * `shared_bandwidth`: the same row, 0.627 s / 98 = 6.4 ms for 32 messages, less the latency: 3.5 GB/s.
@@ -20,10 +20,10 @@ averaging, `send` + `mix` per neighbour and step, in proportion to the bytes. Me
   predicted from ResNet-18: it grows 2.7 times, the arithmetic of a batch 4.9 times (small kernels leave a
   GPU idle).
 
-Two things had to be chosen: `latency` = 0.05 ms (an MPI message between processes of a host), and that sending
-is half of `send` + `mix`. `bandwidth`, for a message that travels alone, is that of the shared medium. No other
-number was used, so every other cell of the paper's tables is a prediction (docs/network.md has them with their
-errors); `CALIBRATED` names the cells that are not.
+Two things had to be chosen: `latency` = 0.05 ms (an MPI message between processes of a host), and that
+sending is half of `send` + `mix`. `bandwidth`, for a message that travels alone, is that of the shared
+medium. No other number was used, so every other cell of the paper's tables is a prediction (docs/network.md
+has them with their errors); `CALIBRATED` names the cells that are not.
 
 `measured` is this machine, timed when asked (`reproduce/machine.py`). To repeat a run, keep the costs:
 two measurements differ.

@@ -135,9 +135,9 @@ def clients_shown(graph: Topology, costs: CostsConfig) -> list[int]:
 def sensitivity(experiment: Experiment, batch_size: int) -> dict[str, dict[str, object]]:
     """How the predictions change with the constants that had to be chosen.
 
-    `send_share` (sending's part of what SWIFT pays per neighbour) and `latency` are halved and raised by half;
-    the rest is calibrated again, so that D-SGD and SWIFT C_0 still take the printed times. `spread` is that of
-    compute times, which the paper does not report.
+    `send_share` (sending's part of what SWIFT pays per neighbour) and `latency` are halved and raised by
+    half; the rest is calibrated again, so that D-SGD and SWIFT C_0 still take the printed times. `spread` is
+    that of compute times, which the paper does not report.
     """
     variants = {
         "send_share": {x * SEND_SHARE: paper_costs(send_share=x * SEND_SHARE) for x in FACTORS},
