@@ -198,7 +198,7 @@ def test_no_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     said: list[str] = []
     saver = saves.Saver(tmp_path, 3, 0, said.append)
     for _ in range(2):
-        assert not saver.save(saves.State(np.zeros(3)), Tally(), 0.0)
+        assert not saver.save(saves.State(np.zeros(3)), Tally(), 0.0, {})
     assert saver.failed == 2
     assert len(said) == 1
     assert "No space left" in said[0]

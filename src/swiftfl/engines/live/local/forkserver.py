@@ -81,6 +81,7 @@ class ForkServer:
     def __init__(self, work: Callable[[Launch], int]) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pids: dict[int, int] = {}
+        self._ended: list[Exit] = []
         self.pid = fork_child()
         if self.pid == 0:
             self.socket.close()
@@ -96,28 +97,42 @@ class ForkServer:
         self._send({"kill": client})
 
     def _send(self, message: dict[str, Any]) -> None:
-        with suppress(OSError):  # a fork server that is gone is noticed by `ended`
-            self.socket.send(json.dumps(message).encode())
+        """Send, and meanwhile take what the fork server says: it may wait for that with many clients."""
+        packet = json.dumps(message).encode()
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN | select.POLLOUT)
+        while self.alive:  # a fork server that is gone is noticed by `_receive`
+            try:
+                self.socket.send(packet, socket.MSG_DONTWAIT)
+                return
+            except BlockingIOError:
+                poll.poll()
+                self._receive()
+            except OSError:
+                return
 
     def ended(self) -> list[Exit]:
         """Who has ended since the last call; never waits."""
-        found = []
+        self._receive()
+        found, self._ended = self._ended, []
+        return found
+
+    def _receive(self) -> None:
         while self.alive:
             try:
                 packet = self.socket.recv(_LARGEST, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                break
+                return
             except OSError:
                 packet = b""
             if not packet:
                 self.alive = False
-                break
+                return
             message = json.loads(packet)
             if "pid" in message:
                 self.pids[message["client"]] = message["pid"]
             else:
-                found.append(Exit(**message["ended"]))
-        return found
+                self._ended.append(Exit(**message["ended"]))
 
     def close(self) -> None:
         """Kill whoever is left, and wait for the fork server's end."""

@@ -38,7 +38,8 @@ from swiftfl.workload.memory import keep_freed_memory
 
 _LOG = logging.getLogger(__name__)
 _SHOW_EVERY = 0.5
-_LOOK_EVERY = 0.005  # seconds between two looks at the status table by a client that holds
+_LOOK_EVERY = 0.005  # seconds between two looks at the status table by a client that holds,
+_LOOK_SHARE = 0.0001  # and for each client at least so many, or hundreds would keep the machine busy
 _CPU_EVERY = 0.2  # reading the processor's clock makes the kernel settle accounts, and often switch
 
 
@@ -140,6 +141,7 @@ class WorkerControl:
         self.client, self.incarnation = launch.client, launch.incarnation
         self._cpu_at = self._cpu_before = 0.0
         self._shown = time.perf_counter()
+        self._pause = max(_LOOK_EVERY, _LOOK_SHARE * status.n)
 
     # --- what LiveClient asks --------------------------------------------------------------------
 
@@ -169,7 +171,7 @@ class WorkerControl:
         while (order := self.status.order(c)) in ("stop", "finish"):
             if self.status.final:
                 return order
-            time.sleep(_LOOK_EVERY)
+            time.sleep(self._pause)
         self.status.enter(self.client, RUNNING)
         return order
 
@@ -188,9 +190,9 @@ class WorkerControl:
     def first_terms(self) -> Terms:
         """Wait to be told from which round this client takes part."""
         while not (found := self.new_terms()):
-            time.sleep(_LOOK_EVERY)
+            time.sleep(self._pause)
         return found[-1]
 
     def wait_for(self, happened: Callable[[], bool]) -> None:
         while not happened():
-            time.sleep(_LOOK_EVERY)
+            time.sleep(self._pause)
