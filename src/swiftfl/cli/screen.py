@@ -35,6 +35,10 @@ COLUMNS = {
 }
 
 
+WIDE = 80
+"""Columns of a terminal that the table with one row per run needs."""
+
+
 def default_folder(name: str) -> Path:
     return Path("runs", f"{name}-{datetime.now():%Y%m%d-%H%M%S}")
 
@@ -45,12 +49,29 @@ def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str = "
     table.add_column("")
     for heading, _ in COLUMNS.values():
         table.add_column(heading, justify="right", no_wrap=True)
+    console = Console()
+    if console.width < WIDE:
+        _show_stacked(title, rows, times)
+        return
     for name, numbers in rows.items():
         cells = [("-" if numbers[k] is None else form.format(numbers[k])) for k, (_, form) in COLUMNS.items()]
         table.add_row(name, *cells)
-    Console().print(table)
+    console.print(table)
     print(f"Accuracy and loss: the average of all models, on test data. Times: {times}, per")
     print("epoch, means over clients; an epoch is compute + communication + waiting.")
+
+
+def _show_stacked(title: str, rows: Mapping[str, Mapping[str, Any]], times: str) -> None:
+    """The same on a narrow terminal: one metric per line, runs beside each other."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    table.add_column("")
+    for name in rows:
+        table.add_column(name, justify="right", no_wrap=True)
+    for key, (heading, form) in COLUMNS.items():
+        cells = ["-" if numbers[key] is None else form.format(numbers[key]) for numbers in rows.values()]
+        table.add_row(heading.replace("\n", " "), *cells)
+    Console().print(table)
+    Console().print(f"Accuracy and loss: the average of all models, on test data. Times: {times}, per epoch.")
 
 
 class LiveProgress:
