@@ -6,6 +6,10 @@ others). A wait-free publish costs the sender `send` per neighbour; the model th
 and arrives `latency + bytes / bandwidth` later. A synchronous exchange keeps the client busy for the
 journey too. A slowdown multiplies compute only, as in the paper's experiments.
 
+With `shared_bandwidth`, all clients live on one host and an exchange of everybody (barrier global) moves all
+its messages through the host's memory at once: it takes `latency + all bytes / shared_bandwidth`, in which
+sending and averaging are included.
+
 Whatever is random is keyed by (client or link, counter), so that it does not depend on the order of
 events: the k-th gradient of client i takes the same time in every run of a seed.
 """
@@ -66,7 +70,8 @@ class Costs:
     per client, factors that are gone through again and again. `jitter` is the mean of an exponential
     delay added to each message, `loss` the share of published models that never arrive (synchronous
     exchanges are reliable: there a loss is a resend, which jitter stands for). Messages are as large as
-    the model, or have `message_bytes` whatever is trained, to imitate the traffic of another model.
+    the model, or have `message_bytes` whatever is trained, to imitate the traffic of another model. Without a
+    `shared_bandwidth`, messages of an exchange do not slow each other down.
     """
 
     compute: float = 0.010
@@ -81,6 +86,7 @@ class Costs:
     jitter: float = 0.0
     loss: float = 0.0
     message_bytes: int | None = None
+    shared_bandwidth: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -94,6 +100,8 @@ class Costs:
                 "it is the standard deviation of a logarithm"
             )
         Link(self.latency, self.bandwidth)
+        if self.shared_bandwidth is not None and not self.shared_bandwidth > 0:
+            raise UserError(f"shared_bandwidth must be positive, not {self.shared_bandwidth}")
         if self.message_bytes is not None and self.message_bytes < 1:
             raise UserError(f"message_bytes must be at least 1, not {self.message_bytes}")
         if not 0 <= self.loss < 1:
@@ -169,6 +177,11 @@ class Costs:
     def lost(self, sender: int, receiver: int, number: int) -> bool:
         """Whether the number-th published model of a sender never reaches this receiver."""
         return bool(self.loss) and self._drawn(f"loss/{receiver}", sender, number, kind="uniform") < self.loss
+
+    def shared_exchange(self, messages: int, size: int) -> float:
+        """An exchange of everybody, through one medium that all its messages share."""
+        assert self.shared_bandwidth is not None
+        return self.latency + messages * size / self.shared_bandwidth
 
     def all_reduce(self, clients: int, size: int) -> float:
         """A ring all-reduce: 2 (n-1) messages of size/n each, one after the other."""

@@ -26,7 +26,7 @@ ALGORITHMS: dict[str, Any] = {
     "ldsgd": ldsgd(2, 2),
 }
 ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
-COSTS = Costs(compute=0.01, latency=0.004, slowdowns=slow({3: 4.0, 1: 0.7}))
+COSTS = Costs(compute=0.01, latency=0.004, shared_bandwidth=1e6, slowdowns=slow({3: 4.0, 1: 0.7}))
 
 
 def world(engine: str, algorithm: str, barrier: str = "neighbours") -> Any:

@@ -209,6 +209,7 @@ class CostsConfig(Section):
     jitter: Seconds = Costs.jitter
     loss: Annotated[float, Field(ge=0, lt=1)] = Costs.loss
     message_bytes: Count | None = Costs.message_bytes
+    shared_bandwidth: Annotated[float, Field(gt=0)] | None = Costs.shared_bandwidth
 
 
 class ChangeConfig(Section):

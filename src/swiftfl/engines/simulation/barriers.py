@@ -35,6 +35,13 @@ class Wait(NamedTuple):
     partners: tuple[int, ...]
 
 
+class Gathering(NamedTuple):
+    """A round that everybody meets in: when the last client came, and how many messages it has so far."""
+
+    latest: float
+    messages: int
+
+
 class ExchangeBarrier:
     """Exchanges: client i goes on when its partners' models of the same round exist.
 
@@ -47,7 +54,7 @@ class ExchangeBarrier:
         self._offers: list[dict[int, Offer]] = [{} for _ in records]
         self._waiting: dict[int, Wait] = {}
         self._missing: dict[int, set[int]] = {}
-        self._latest: dict[int, float] = {}
+        self._gathering: dict[int, Gathering] = {}  # of the newest round; with `everyone` only
         self._last = [0] * len(records)  # the round of each client's last arrival (its offer may be gone)
         self._from_round: dict[int, float] = {}  # of clients that do not take part in all rounds
 
@@ -66,7 +73,9 @@ class ExchangeBarrier:
             k for k in needed if k != i and self._last[k] < round and self._takes_part(k, round)
         }
         if everyone:
-            self._latest = {round: max(time, self._latest.get(round, time))}
+            before = self._gathering.get(round, Gathering(time, 0))
+            messages = before.messages + len(verb.neighbours)
+            self._gathering = {round: Gathering(max(time, before.latest), messages)}
             return self._without(i, round, list(self._waiting))
         return self._without(i, round, (*verb.neighbours, i))
 
@@ -121,7 +130,13 @@ class ExchangeBarrier:
 
     def reached(self, wait: Wait) -> float:
         """When the last of all clients reached the round of a wait for everyone."""
-        return max(wait.time, self._latest.get(wait.round, wait.time)) if self.everyone else wait.time
+        gathering = self._gathering.get(wait.round)
+        return wait.time if gathering is None else max(wait.time, gathering.latest)
+
+    def messages(self, wait: Wait) -> int:
+        """How many messages all clients send each other in the round of a wait for everyone."""
+        gathering = self._gathering.get(wait.round)
+        return len(wait.partners) if gathering is None else gathering.messages
 
     def forget(self, i: int) -> None:
         """Client i was lost in mid-exchange: what it offered and waited for is void."""
@@ -155,7 +170,7 @@ class ExchangeBarrier:
                 [i, [wait.time, wait.round, list(wait.partners), sorted(self._missing[i])]]
                 for i, wait in self._waiting.items()
             ],
-            "latest": [[round, time] for round, time in self._latest.items()],
+            "gathering": [[round, *gathering] for round, gathering in self._gathering.items()],
             "last": list(self._last),
             "from_round": [[i, pack_number(round)] for i, round in self._from_round.items()],
         }
@@ -168,10 +183,10 @@ class ExchangeBarrier:
             time, round, partners, missing = wait.items(4)
             self._waiting[i] = Wait(time.number(0.0), round.integer(), tuple(partners.clients(n)))
             self._missing[i] = set(missing.clients(n))
-        self._latest = {}
-        for item in saved["latest"].items():
-            latest, time = item.items(2)
-            self._latest[latest.integer()] = time.number(0.0)
+        self._gathering = {}
+        for item in saved["gathering"].items():
+            newest, time, messages = item.items(3)
+            self._gathering[newest.integer()] = Gathering(time.number(0.0), messages.integer())
         self._last = [item.integer() for item in saved["last"].items(n)]
         self._from_round = {i: round.any_number() for i, round in saved["from_round"].pairs(n)}
 

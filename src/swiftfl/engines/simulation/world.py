@@ -64,6 +64,7 @@ class World:
         self.links = Links()
         self.mailboxes = Mailboxes(n, x0, costs, self.links)
         self.exchanges = ExchangeBarrier(self.records, everyone=setup.barrier == "global")
+        self._shared_exchanges = self.exchanges.everyone and costs.shared_bandwidth is not None
         self.reductions = ReduceBarrier()
         self.cells = Cells(n)
         self.log = EventLog()
@@ -240,7 +241,8 @@ class World:
     # --- waiting verbs -------------------------------------------------------------------------
 
     def _exchange(self, record: ClientRecord, verb: Exchange) -> object:
-        record.clock.communicate(self.costs.send * len(verb.neighbours))
+        if not self._shared_exchanges:
+            record.clock.communicate(self.costs.send * len(verb.neighbours))
         for k in self.exchanges.arrive(record.index, verb, record.clock.now):
             self._met(self.records[k])
         return PARKED
@@ -254,6 +256,10 @@ class World:
             arrived = {k: time for k, time in arrived.items() if self.links.passes(i, k)}
         latest = max([self.exchanges.reached(wait), *arrived.values()])
         ready = max([latest, *(time + self._journey(k, i, wait.round) for k, time in arrived.items())])
+        if self._shared_exchanges:
+            # All end together: what a client then spends on averaging is part of the exchange.
+            together = latest + self.costs.shared_exchange(self.exchanges.messages(wait), self.size)
+            ready = max(ready, together - self.costs.mix * len(inbox))
         if any(k not in inbox and k not in arrived for k in wait.partners):
             # A partner that was lost is waited for until that is noticed, which is now.
             ready, latest = max(ready, self.now), max(latest, self.now)
