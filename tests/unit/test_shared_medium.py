@@ -71,7 +71,10 @@ def test_only_messages_that_are_sent_count() -> None:
 def test_neighbours_that_meet_by_themselves_share_nothing() -> None:
     """Without a barrier over everybody there is no common exchange: times are as without a medium."""
     graph = swiftfl.ring(6)
-    shared, alone = ended(graph, barrier="neighbours"), ended(graph, barrier="neighbours", shared_bandwidth=None)
+    shared, alone = (
+        ended(graph, barrier="neighbours"),
+        ended(graph, barrier="neighbours", shared_bandwidth=None),
+    )
     assert shared.seconds() == alone.seconds()
     own = 2 * (0.0002 + 0.0001) + LATENCY + SIZE / RATE
     assert alone.seconds()["communication"] == pytest.approx([EPOCHS * STEPS * own] * 6)
