@@ -113,7 +113,7 @@ def test_the_newest_version_wins_and_never_goes_back(
 ) -> None:
     """Against all versions ever sent: dropping old ones changes no answer."""
     costs = Costs(jitter=jitter, loss=loss, latency=0.005, seed=seed)
-    boxes = Mailboxes(4, np.zeros(1), costs, Links())
+    boxes = Mailboxes(4, np.zeros(1), costs, Links(), costs.message(8))
     everything = [Version(-np.inf, 0, np.zeros(1))]
     seen = dict.fromkeys(readers, 0.0)
     for version in range(1, 120):
@@ -151,7 +151,7 @@ def test_memory_is_bounded_with_jitter_and_loss_and_with_nobody_to_send_to() -> 
         engine.advance(10)
         most = max(most, held(engine.world.mailboxes))
     assert most <= 12 * engine.n
-    boxes = Mailboxes(2, np.zeros(1), costs, Links())
+    boxes = Mailboxes(2, np.zeros(1), costs, Links(), costs.message(8))
     for version in range(1, 1000):
         boxes.publish(0, Version(float(version), version, np.zeros(1)), float(version), ())
     assert held(boxes) <= 6

@@ -169,8 +169,12 @@ class LiveClient:
             return state
 
     def announce(self) -> None:
-        """Publish the model that this client starts from, so that neighbours can use it."""
-        self._send(self.state.x, self.state.c)
+        """Publish the model that this client starts from, so that neighbours can use it.
+
+        Where clients meet in rounds, nobody reads it: they exchange their models.
+        """
+        if not self.in_rounds:
+            self._send(self.state.x, self.state.c)
 
     def _send(self, x: Vector, c: int) -> None:
         """Publish a model under the version of step c, once: a codec may remember what it has encoded."""

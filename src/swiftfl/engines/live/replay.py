@@ -141,7 +141,8 @@ class Replay:
     def _play(self, incarnation: Incarnation) -> Waiting:
         """Takes the steps of an incarnation; yields after each, and whenever something is not there yet."""
         state = yield from self._first_state(incarnation)
-        self._publish(incarnation, state.c, state.x)
+        if not self.setup.algorithm.in_rounds:
+            self._publish(incarnation, state.c, state.x)
         while True:
             if state.c == incarnation.target and self._has_finished(incarnation, state):
                 self._publish(incarnation, state.c, state.x)

@@ -67,12 +67,12 @@ class Mailboxes:
 
     __slots__ = ("_costs", "_links", "_size", "_transit", "versions")
 
-    def __init__(self, n: int, x0: Vector, costs: Costs, links: Links) -> None:
+    def __init__(self, n: int, x0: Vector, costs: Costs, links: Links, size: int) -> None:
         first = Version(-math.inf, 0, x0)
         self.versions: list[list[Version]] = [[first] for _ in range(n)]
         self._links = links
         self._costs = costs
-        self._size = costs.message(x0.nbytes)
+        self._size = size  # of a message, in bytes
         self._transit = costs.transit(-1, -1, self._size) if costs.same_everywhere else None
 
     def publish(self, sender: int, version: Version, now: float, to: Sequence[int]) -> None:

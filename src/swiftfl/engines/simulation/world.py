@@ -25,6 +25,7 @@ from swiftfl.engines.simulation.event_queue import EventQueue
 from swiftfl.engines.simulation.gradients import PendingGradients
 from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
 from swiftfl.engines.simulation.record import Answer, ClientRecord, rerun_step
+from swiftfl.engines.simulation.senders import Senders
 from swiftfl.engines.terms import Terms
 from swiftfl.vector import Vector, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Inbox, Load, Mix, Publish
@@ -57,12 +58,14 @@ class World:
             ClientRecord(i, setup.client(i), Terms(setup.weights[i]), first, x0, setup.steps_of(i))
             for i in range(n)
         ]
-        self.size = costs.message(x0.nbytes)
+        self.senders = Senders(n, setup.codec)
+        self.size = costs.message(x0.nbytes)  # of a vector that no codec touches
+        self.model_size = costs.message(self.senders.most_bytes(x0))
         self.events = EventQueue(n)
         self.gradients = PendingGradients(self.records, setup.workload, x0.nbytes)
         self.mixes = BatchedMixes(self.records)
         self.links = Links()
-        self.mailboxes = Mailboxes(n, x0, costs, self.links)
+        self.mailboxes = Mailboxes(n, x0, costs, self.links, self.model_size)
         self.exchanges = ExchangeBarrier(self.records, everyone=setup.barrier == "global")
         self._shared_exchanges = self.exchanges.everyone and costs.shared_bandwidth is not None
         self.reductions = ReduceBarrier()
@@ -193,7 +196,7 @@ class World:
         """The client's last model stays with the neighbours, and nobody waits for it."""
         record.finished = True
         self.active -= 1
-        last = Version(record.clock.now, record.start.c, record.model)
+        last = Version(record.clock.now, record.start.c, self.senders.send(record.index, record.model))
         self.mailboxes.publish(record.index, last, self.now, record.client.neighbours)
         self.nobody_waits_for(record)
 
@@ -212,7 +215,8 @@ class World:
     def _publish(self, record: ClientRecord, verb: Publish) -> None:
         clock = record.clock
         clock.communicate(self.costs.send * len(verb.to))
-        self.mailboxes.publish(record.index, Version(clock.now, verb.version, verb.x), self.now, verb.to)
+        x = self.senders.send(record.index, verb.x)
+        self.mailboxes.publish(record.index, Version(clock.now, verb.version, x), self.now, verb.to)
 
     def _gradient(self, record: ClientRecord, verb: Gradient) -> object:
         self.gradients.add(record.index)
@@ -243,7 +247,9 @@ class World:
     def _exchange(self, record: ClientRecord, verb: Exchange) -> object:
         if not self._shared_exchanges:
             record.clock.communicate(self.costs.send * len(verb.neighbours))
-        for k in self.exchanges.arrive(record.index, verb, record.clock.now):
+        x = self.senders.send(record.index, verb.x)
+        sent = verb if x is verb.x else Exchange(x, verb.neighbours, verb.round)
+        for k in self.exchanges.arrive(record.index, sent, record.clock.now):
             self._met(self.records[k])
         return PARKED
 
@@ -255,19 +261,19 @@ class World:
             inbox = {k: x for k, x in inbox.items() if self.links.passes(i, k)}
             arrived = {k: time for k, time in arrived.items() if self.links.passes(i, k)}
         latest = max([self.exchanges.reached(wait), *arrived.values()])
-        ready = max([latest, *(time + self._journey(k, i, wait.round) for k, time in arrived.items())])
+        size, round = self.model_size, wait.round
+        ready = max([latest, *(time + self._journey(k, i, round, size) for k, time in arrived.items())])
         if self._shared_exchanges:
             # All end together: what a client then spends on averaging is part of the exchange.
-            together = latest + self.costs.shared_exchange(self.exchanges.messages(wait), self.size)
+            together = latest + self.costs.shared_exchange(self.exchanges.messages(wait), size)
             ready = max(ready, together - self.costs.mix * len(inbox))
         if any(k not in inbox and k not in arrived for k in wait.partners):
             # A partner that was lost is waited for until that is noticed, which is now.
             ready, latest = max(ready, self.now), max(latest, self.now)
         self._answer(record, inbox, waited=max(0.0, latest - wait.time), until=ready)
 
-    def _journey(self, sender: int, receiver: int, number: int) -> float:
-        costs = self.costs
-        return costs.transit(sender, receiver, self.size) + costs.delay(sender, receiver, number)
+    def _journey(self, sender: int, receiver: int, number: int, size: int) -> float:
+        return self.costs.transit(sender, receiver, size) + self.costs.delay(sender, receiver, number)
 
     def _all_reduce(self, record: ClientRecord, verb: AllReduce) -> object:
         self.reductions.arrive(record.index, verb, record.clock.now)
@@ -305,7 +311,8 @@ class World:
             return record.model
         if not self.links.passes(i, k):
             return record.model
-        self.cells.lock((i, k), record.clock, 2 * self._journey(i, k, record.start.c) + self.costs.mix)
+        journey = self._journey(i, k, record.start.c, self.size)
+        self.cells.lock((i, k), record.clock, 2 * journey + self.costs.mix)
         record.model = other.model = 0.5 * (record.model + other.model)
         return record.model
 
@@ -330,6 +337,7 @@ class World:
             "gradients": self.gradients.state(pool),
             "mixes": self.mixes.state(),
             "links": self.links.state(),
+            "senders": self.senders.state(pool),
             "mailboxes": self.mailboxes.state(pool),
             "exchanges": self.exchanges.state(pool),
             "reductions": self.reductions.state(),
@@ -347,6 +355,8 @@ class World:
         self.gradients.restore(saved["gradients"])
         self.mixes.restore(saved["mixes"])
         self.links.restore(saved["links"], self.n)
+        if "senders" in saved:  # as of this version
+            self.senders.restore(saved["senders"])
         self.mailboxes.restore(saved["mailboxes"])
         self.exchanges.restore(saved["exchanges"])
         self.cells.restore(saved["cells"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import time
 import traceback
@@ -140,7 +141,7 @@ class WorkerControl:
         self.status, self.channel = status, channel
         self.client, self.incarnation = launch.client, launch.incarnation
         self._cpu_at = self._cpu_before = 0.0
-        self._shown = time.perf_counter()
+        self._shown = -math.inf
         self._pause = max(_LOOK_EVERY, _LOOK_SHARE * status.n)
 
     # --- what LiveClient asks --------------------------------------------------------------------

@@ -1,0 +1,31 @@
+"""What neighbours get of the models that clients send: each client has a codec of its own."""
+
+from __future__ import annotations
+
+from swiftfl.engines.saved import Pool, Saved, Tree
+from swiftfl.transports.codec import MakeCodec, is_exact, transmitted
+from swiftfl.vector import Vector
+
+
+class Senders:
+    """The sending ends of all clients."""
+
+    def __init__(self, n: int, make: MakeCodec) -> None:
+        self._codecs = [make() for _ in range(n)]
+        self._exact = is_exact(self._codecs[0])
+
+    def most_bytes(self, x: Vector) -> int:
+        """How many bytes a message with a model like x carries, at most."""
+        return self._codecs[0].most_bytes(x.size, x.dtype)
+
+    def send(self, i: int, x: Vector) -> Vector:
+        """What arrives of a model that client i publishes or exchanges."""
+        return x if self._exact else transmitted(self._codecs[i], x)
+
+    def state(self, pool: Pool) -> Tree:
+        return {"codecs": [{k: pool.put(a) for k, a in codec.state().items()} for codec in self._codecs]}
+
+    def restore(self, saved: Saved) -> None:
+        parts = saved["codecs"].items(len(self._codecs))
+        for codec, part in zip(self._codecs, parts, strict=True):
+            codec.restore({name: array.array() for name, array in part.entries().items()})
