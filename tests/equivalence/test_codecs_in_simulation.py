@@ -77,12 +77,12 @@ def test_rounds_are_what_the_formula_says() -> None:
     setup = replace(setup_of(dsgd()), network=None)
     n, codecs = setup.n, [Thirds() for _ in range(setup.n)]
     states = [setup.first_state(setup.workload.initial(setup.seed)) for _ in range(n)]
-    for c in range(1, setup.steps_of(0) + 1):
+    for c in range(1, int(setup.steps_of(0)) + 1):
         half = []
         for i in range(n):
             me, s = setup.client(i), states[i]
             slope = setup.workload.gradient(s.x, me.batch(c))
-            move, _ = setup.algorithm.rule.update(slope.g, s.x, me.step_size(c), s.memory)  # type: ignore[attr-defined]
+            move, _ = setup.algorithm.rule.update(slope.g, s.x, me.step_size(c), s.memory)
             half.append(s.x + move)
         sent = [transmitted(codec, x) for codec, x in zip(codecs, half, strict=True)]
         for i in range(n):
