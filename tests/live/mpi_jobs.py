@@ -15,6 +15,7 @@ from swiftfl.transports import launch
 
 HERE = Path(__file__).parent
 SOURCE = Path(launch.__file__).parents[2]  # the same swiftfl as that of the tests
+PATHS = (HERE, HERE.parent, HERE.parent / "conformance", SOURCE)
 LIMIT = 240.0
 
 
@@ -35,7 +36,7 @@ _started: list[Job] = []
 def start(n: int, program: list[str], options: tuple[str, ...] = ()) -> Job:
     job = subprocess.Popen(
         launch.command(n, program, options),
-        env={**launch.environment(), "PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parent, SOURCE)))},
+        env={**launch.environment(), "PYTHONPATH": os.pathsep.join(map(str, PATHS))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -19,17 +19,29 @@ from dataclasses import replace
 from typing import Any
 
 from live_worlds import Unhurried, live_setup
+from test_contracts import Looking, LookingInRounds
 
-from swiftfl.algorithms import AdPsgd, AllReduceSgd, Swift, dsgd
+import swiftfl
+from swiftfl.algorithms import AdPsgd, AllReduceSgd, Gossip, Matcha, Swift, dsgd
 from swiftfl.engines.live.mpi.engine import Mpi
 from swiftfl.engines.live.options import LiveOptions
+from swiftfl.graph.matchings import matching_plan
 from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import every
 from swiftfl.transports.messages.doorbell import Doorbell
 from swiftfl.transports.mpi import world
 from swiftfl.vector import Vector, consensus
 
-ALGORITHMS = {"swift": Swift(every(0)), "dsgd": dsgd(), "adpsgd": AdPsgd(), "allreduce": AllReduceSgd()}
+ALGORITHMS = {
+    "swift": Swift(every(0)),
+    "dsgd": dsgd(),
+    "adpsgd": AdPsgd(),
+    "allreduce": AllReduceSgd(),
+    "gossip": Gossip(swiftfl.ring(3)),
+    "matcha": Matcha(matching_plan(swiftfl.ring(3), 0.5)),
+    "looking": Looking(),
+    "looking_in_rounds": LookingInRounds(),
+}
 AT_STEP = 40
 
 
@@ -67,7 +79,7 @@ def main(names: Sequence[str], mishap: str, seconds: float) -> None:
         Doorbell._bind = no_doorbell  # type: ignore[method-assign,assignment]
     ranks = world()
     for name in names:
-        method = "ccs" if name == "swift" else "metropolis"
+        method = "ccs" if name in ("swift", "looking") else "metropolis"
         setup = live_setup(ALGORITHMS[name], ranks.size, 0.0, method, epochs=30, dimension=20_000)
         workload = Unlucky(setup.workload, seconds)
         setup = replace(setup, workload=workload)

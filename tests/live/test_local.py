@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from live_worlds import LIMIT, alive, live_setup, pids, running, shared_memory_files, steps, under_way, until
 
-from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Swift, dsgd, ldsgd, pasgd
+import swiftfl
+from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs
 from swiftfl.engines import Virtual
 from swiftfl.engines.influence import rate_report
@@ -17,11 +18,20 @@ from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.resume import find_resume_point
 from swiftfl.engines.membership import Dynamics
 from swiftfl.errors import UserError
+from swiftfl.graph.matchings import matching_plan
 from swiftfl.rules import SGD
 from swiftfl.schedule import every
 from worlds import run_to_end, slow
 
-IN_ROUNDS = [dsgd(SGD(0.9)), pasgd(2), ldsgd(1, 2), AllReduceSgd(), FedAvg()]
+IN_ROUNDS = [
+    dsgd(SGD(0.9)),
+    pasgd(2),
+    ldsgd(1, 2),
+    AllReduceSgd(),
+    FedAvg(),
+    Gossip(swiftfl.ring(4)),
+    Matcha(matching_plan(swiftfl.ring(4), 0.5)),
+]
 
 
 def test_swift_ends_near_the_optimum_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -67,6 +67,14 @@ def check_curve(name: str, answer: dict[str, Any], n: int = 3) -> None:
 
 
 @needs_mpi
+def test_partners_may_change_and_an_inbox_is_a_snapshot() -> None:
+    """MATCHA and gossip; and algorithms that look at their inboxes and check what they mix."""
+    names = "matcha,gossip,looking,looking_in_rounds"
+    for answer in run(names).values():
+        check(answer, lost=[])
+
+
+@needs_mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), TCP], ids=["normal", "tcp"])
 def test_ranks_that_cannot_ring_each_other_look_for_themselves(options: tuple[str, ...]) -> None:

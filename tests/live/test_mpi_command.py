@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live_worlds import until
@@ -77,13 +78,47 @@ def test_without_mpi4py_it_says_how(
         launch.mpiexec()
 
 
+def strict_json(text: str) -> Any:
+    """Without NaN and Infinity, which are no JSON."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} in a JSON file")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def rows_of(out: Path, name: str) -> list[dict[str, Any]]:
+    return [strict_json(line) for line in (out / name).read_text().splitlines()]
+
+
+@needs_mpi
+def test_a_run_over_an_edge_file_has_a_loss_curve(tmp_path: Path) -> None:
+    """As many ranks as the file has clients; models are evaluated while they are trained."""
+    edges, out = tmp_path / "four.txt", tmp_path / "run"
+    edges.write_text("0 1\n1 2\n2 3\n3 0\n")
+    often = ("--set", "engine.live.evaluate_seconds=0.1", "--epochs", "60")
+    run = ("run", "digits", "--engine", "mpi", "--edges", str(edges), "--out", str(out), "--json")
+    done = end(swiftfl(4, *run, *often))
+    assert done.returncode == 0, done.stderr
+    assert strict_json((out / "config.json").read_text())["topology"]["clients"] == 4
+    rows, summary = rows_of(out, "metrics.jsonl"), strict_json((out / "summary.json").read_text())
+    assert len(rows) >= 4
+    assert [row["time"] for row in rows] == sorted(row["time"] for row in rows)
+    assert [row["iteration"] for row in rows] == sorted(row["iteration"] for row in rows)
+    assert rows[0]["iteration"] == 0
+    assert rows[-1]["iteration"] == summary["iterations"]
+    assert rows[-1]["loss"] < 0.7 * rows[0]["loss"]
+    assert all(row["accuracy"] is not None for row in rows)
+
+
 # --- stopped ranks and stopped runs --------------------------------------------------------------
 
 
-def unhurried(folder: Path, algorithm: str, epochs: int) -> Path:
+def unhurried(folder: Path, algorithm: str, epochs: int, every: float = 2.0) -> Path:
     """A configuration whose gradients take a moment, so that there is time to do something to the run."""
     changes = {"algorithm.name": algorithm, "engine.name": "mpi", "engine.epochs": epochs}
-    config = recipe("digits").with_changes({**changes, "engine.live.gradient_seconds": 0.02})
+    changes |= {"engine.live.gradient_seconds": 0.02, "engine.live.evaluate_seconds": every}
+    config = recipe("digits").with_changes(changes)
     file = folder / "config.json"
     file.write_text(config.model_dump_json())
     return file
@@ -95,9 +130,13 @@ def records(out: Path) -> list[int]:
 
 
 def under_way(job: Job, out: Path, n: int) -> None:
+    """Wait until every client has written down some more steps."""
+    before = records(out)
+    before += [0] * (n - len(before))
 
     def ready() -> bool:
-        return len(records(out)) == n and min(records(out)) > 500
+        now = records(out)
+        return len(now) == n and min(size - then for size, then in zip(now, before, strict=True)) > 500
 
     until(lambda: job.poll() is not None or ready(), "steps", LIMIT)
     assert job.poll() is None, job.communicate()
