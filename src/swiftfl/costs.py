@@ -8,7 +8,7 @@ journey too. A slowdown multiplies compute only, as in the paper's experiments.
 
 With `shared_bandwidth`, all clients live on one host and an exchange of everybody (barrier global) moves all
 its messages through the host's memory at once: it takes `latency + all bytes / shared_bandwidth`, in which
-sending and averaging are included.
+sending and averaging are included (and never less than the journey of one message and the averaging).
 
 Whatever is random is keyed by (client or link, counter), so that it does not depend on the order of
 events: the k-th gradient of client i takes the same time in every run of a seed.

@@ -83,6 +83,8 @@ def test_one_command_writes_everything_and_again_nothing(
         (("convergence", "--epochs", 2, "--device", "cuda"), "does not use --device, --epochs"),
         (("convergence", "--data", "/nowhere", "--model", "resnet18"), "does not use --data, --model"),
         (("convergence", "--baseline-weights", "uniform"), "does not use --baseline-weights"),
+        (("convergence", "--fidelity", "authors"), "does not use --fidelity"),
+        (("baseline", "--fidelity", "mine"), "mine"),
     ],
 )
 def test_mistakes_are_reported_on_one_line(
@@ -115,6 +117,26 @@ def test_a_failed_run_is_reported_and_gives_exit_code_1(
     assert "failed: runs/x: it diverged" in captured.err
     assert "Report: " in captured.out
     assert json.loads((tmp_path / "baseline" / "failed.json").read_text()) == {"runs/x": "it diverged"}
+
+
+def test_two_fidelities_never_share_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even in different experiments, of which one report would be made."""
+    monkeypatch.setattr(reproduction, "campaign", lambda jobs, workers, show: CampaignProgress(0, 0))
+    monkeypatch.setattr(reproduction, "write_predictions", lambda experiment, folder: None)
+    monkeypatch.chdir(tmp_path)
+    assert reproduce("baseline", "--fidelity", "authors") == 0
+    folder = tmp_path / "reproductions" / "smoke-authors"
+    assert json.loads((folder / "baseline" / "experiment.json").read_text())["fidelity"] == "authors"
+    capsys.readouterr()
+    for name in ("baseline", "noniid"):
+        assert reproduce(name, "--out", folder) == 2
+        told = capsys.readouterr().err
+        assert "holds results with fidelity authors, not paper: choose another --out" in told
+        assert told.count("\n") == 1
+    assert not (folder / "noniid").exists()
+    assert reproduce("noniid", "--fidelity", "authors", "--out", folder) == 0
 
 
 def test_a_stop_says_how_to_go_on(

@@ -16,18 +16,22 @@ from swiftfl.engines import Virtual
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config, CostsConfig, TopologyConfig
 from swiftfl.reproduce.hardware import paper_costs
-from swiftfl.reproduce.plan import ALGORITHMS, METHODS, Case, Experiment
+from swiftfl.reproduce.plan import ALGORITHMS, METHODS, SYNCHRONOUS, Case, Experiment
 from swiftfl.reproduce.prediction import clients_shown, predict, steps_per_epoch, write_predictions
+from swiftfl.reproduce.printed import printed
 from worlds import quadratic_setup, slow
 
-STEPS, COMPUTE, OWN = 98, 0.0095, 4 * 0.00015  # a step's own part of communication: two sends, two mixes
-JOURNEY = 0.627 / 98 - OWN
+STEPS, COMPUTE, LATENCY, SIZE = 98, 0.0095, 0.00005, 703_272
+RATE = 32 * SIZE / (0.627 / STEPS - LATENCY)
+OWN = 0.086 / STEPS  # SWIFT's own part: two sends, two mixes
+JOURNEY = LATENCY + SIZE / RATE
 
 
 def case(method: str, clients: int = 16, costs: CostsConfig | None = None, **more: Any) -> Config:
     config = Config(topology=TopologyConfig(clients=clients))
     changes = {f"algorithm.{key}": value for key, value in ALGORITHMS[method].items()}
     changes["engine.costs"] = (costs or paper_costs()).model_dump() | more
+    changes["engine.barrier"] = "global" if method in SYNCHRONOUS else "neighbours"
     return config.with_changes(changes)
 
 
@@ -44,11 +48,11 @@ def test_steps_per_epoch_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("method", "communication"),
     [
-        ("dsgd_c0", STEPS * (OWN + JOURNEY)),
+        ("dsgd_c0", 0.627),
         ("swift_c0", STEPS * OWN),
         ("swift_c1", STEPS * 0.75 * OWN),  # every model is sent, every other one is averaged
-        ("pasgd_c1", STEPS / 2 * (OWN + JOURNEY)),
-        ("ldsgd_c1", 65 * (OWN + JOURNEY)),  # two of three steps, and 98 = 3 * 32 + 2
+        ("pasgd_c1", 0.627 / 2),
+        ("ldsgd_c1", 0.627 * 65 / 98),  # two of three steps, and 98 = 3 * 32 + 2
     ],
 )
 def test_epochs_on_the_ring_in_closed_form(method: str, communication: float) -> None:
@@ -60,22 +64,17 @@ def test_epochs_on_the_ring_in_closed_form(method: str, communication: float) ->
 
 def test_adpsgd_pays_two_journeys_and_one_average_a_step_and_waits_for_busy_partners() -> None:
     times = predict(case("adpsgd_c0")).times
-    assert times["communication"] == pytest.approx(STEPS * (2 * JOURNEY + 0.00015))
+    assert times["communication"] == pytest.approx(STEPS * (2 * JOURNEY + OWN / 4))
     assert times["waiting"] > 0
 
 
 @pytest.mark.parametrize("factor", [2.0, 4.0, 16.0])
 def test_a_slow_client_sets_the_pace_of_dsgd_and_not_of_swift(factor: float) -> None:
-    """D-SGD's pace is the slowest cycle of who waits for whom, per round.
-
-    That is the slow client by itself, whose neighbours' models are already there (no journey), or it
-    and a neighbour that wait for each other's models in turn.
-    """
+    """D-SGD's pace is that of the slow client, for whom everybody waits."""
     slowed = {"slowdowns": [{"client": 5, "factor": factor}]}
     times = predict(case("dsgd_c0", **slowed)).times
-    alone, together = factor * COMPUTE, (factor + 1) / 2 * COMPUTE + JOURNEY
-    # Not all of a run: it takes 8 rounds until the slow client is felt everywhere.
-    assert sum(times.values()) == pytest.approx(STEPS * (max(alone, together) + OWN), rel=0.03)
+    assert sum(times.values()) == pytest.approx(STEPS * factor * COMPUTE + 0.627)
+    assert times["communication"] == pytest.approx(0.627)
     swift = predict(case("swift_c0", **slowed)).times
     assert swift["waiting"] == 0.0
     assert swift["compute"] == pytest.approx(STEPS * COMPUTE * (15 + factor) / 16)
@@ -86,14 +85,29 @@ def test_a_slow_link_is_paid_by_dsgd_and_not_by_swift() -> None:
     link = {"links": [{"edge": (0, 1), "latency": 0.01, "bandwidth": 703_272 / 0.08}]}
     steps = steps_per_epoch(2, 32)
     assert predict(case("dsgd_c0", 2, **link)).times["communication"] == pytest.approx(
-        steps * (2 * 0.00015 + 0.09)
+        steps * (0.09 + OWN / 4)  # the average comes after the journey
     )
-    assert predict(case("swift_c0", 2, **link)).times["communication"] == pytest.approx(steps * 2 * 0.00015)
+    assert predict(case("swift_c0", 2, **link)).times["communication"] == pytest.approx(steps * OWN / 2)
 
 
-def test_many_clients_take_the_same_time_per_step() -> None:
-    times = predict(case("dsgd_c0", 256)).times
-    assert sum(times.values()) == pytest.approx(7 * (COMPUTE + OWN + JOURNEY))
+@pytest.mark.parametrize(("clients", "messages"), [(2, 2), (4, 8), (8, 16), (16, 32), (64, 128)])
+def test_more_clients_make_the_exchange_longer(clients: int, messages: int) -> None:
+    """All messages pass through the memory of one host; an epoch has fewer steps.
+
+    Of two clients, one message's journey and one average take longer than two messages together.
+    """
+    times = predict(case("dsgd_c0", clients)).times
+    exchange = LATENCY + messages * SIZE / RATE if clients > 2 else JOURNEY + OWN / 4
+    assert times["communication"] == pytest.approx(steps_per_epoch(clients, 32) * exchange)
+    assert times["compute"] == pytest.approx(steps_per_epoch(clients, 32) * COMPUTE)
+
+
+def test_synchronous_communication_rises_with_the_clients_as_printed() -> None:
+    predicted = {n: predict(case("dsgd_c0", n)).times["communication"] for n in (2, 8, 16)}
+    table = printed()["clients_ring_resnet18"]
+    assert predicted[2] < predicted[8]
+    for n, seconds in predicted.items():
+        assert seconds == pytest.approx(table[str(n)]["dsgd_c0"]["comm"], rel=0.25)
 
 
 def test_the_larger_network_takes_its_own_costs_and_batch() -> None:
@@ -161,15 +175,15 @@ def test_every_case_is_written_and_the_constants_are_varied(tmp_path: Path) -> N
     assert timeline["intervals"][0] == [0, "compute", 0.0, 0.0095]
     varied = json.loads((tmp_path / "sensitivity.json").read_text())
     assert {name: row["values"] for name, row in varied.items()} == {
-        "send": [0.000075, 0.00015, 0.0003],
-        "mix": [0.000075, 0.00015, 0.0003],
-        "latency": [0.000025, 0.00005, 0.0001],
+        "send_share": [0.25, 0.5, 0.75],
+        "latency": pytest.approx([0.000025, 0.00005, 0.000075]),
         "spread": [0.0, 0.1, 0.3],
     }
-    for name in ("send", "mix", "latency"):
+    for name in ("send_share", "latency"):
         assert varied[name]["dsgd_c0"]["communication"] == pytest.approx([0.627] * 3)
-    sends = [STEPS * 2 * (send + 0.00015) for send in varied["send"]["values"]]
-    assert varied["send"]["swift_c0"]["communication"] == pytest.approx(sends)
+        assert varied[name]["swift_c0"]["communication"] == pytest.approx([0.086] * 3)
+    every_other = [0.086 * (share + (1 - share) / 2) for share in varied["send_share"]["values"]]
+    assert varied["send_share"]["swift_c1"]["communication"] == pytest.approx(every_other)
     assert varied["spread"]["dsgd_c0"]["waiting"][2] > varied["spread"]["dsgd_c0"]["waiting"][1] > 0
 
 

@@ -8,10 +8,18 @@ import pytest
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build, build_algorithm, build_costs, build_topology, resolve
-from swiftfl.experiment.config import Config
+from swiftfl.experiment.config import Config, CostsConfig
 from swiftfl.graph import communication_coefficients
 from swiftfl.reproduce.hardware import paper_costs
-from swiftfl.reproduce.plan import METHODS, SCALES, Case, Experiment, ReproductionOptions, planned_steps
+from swiftfl.reproduce.plan import (
+    METHODS,
+    SCALES,
+    SYNCHRONOUS,
+    Case,
+    Experiment,
+    ReproductionOptions,
+    planned_steps,
+)
 from swiftfl.reproduce.printed import hyperparameters, printed, step_size
 from swiftfl.reproduce.recipes import EXPERIMENTS
 from swiftfl.schedule import Decay
@@ -87,6 +95,44 @@ def test_methods_are_as_the_authors_ran_them() -> None:
     assert {m: c.config.algorithm.weights for m, c in uniform.items()} == {
         m: None if m.startswith("swift") else "uniform" for m in METHODS
     }
+
+
+def test_the_authors_order_broadcast_and_decay() -> None:
+    for name in EXPERIMENTS:
+        for case in plan(name, fidelity="authors").cases:
+            algorithm = case.config.algorithm
+            assert algorithm.step_size.epoch_of_decay == "authors"
+            if algorithm.name == "swift":
+                assert (algorithm.broadcast, algorithm.decay_at) == ("after", "average")
+            elif algorithm.name != "adpsgd":
+                assert algorithm.order == "average_first"
+
+
+def test_the_paper_is_the_default_and_differs_in_nothing_else() -> None:
+    printed_, authors = plan("baseline"), plan("baseline", fidelity="authors")
+    assert printed_ == plan("baseline", fidelity="paper")
+    for one, other in zip(printed_.cases, authors.cases, strict=True):
+        assert one.config.algorithm.step_size.epoch_of_decay == "printed"
+        assert one.config.algorithm != other.config.algorithm
+        assert one.config == other.config.model_copy(update={"algorithm": one.config.algorithm})
+
+
+def test_synchronous_methods_wait_for_everybody_where_the_paper_did() -> None:
+    def barriers(**options: Any) -> dict[str, str]:
+        return {c.method: c.config.engine.barrier for c in plan("baseline", "smoke", **options).cases}
+
+    waiting = {m: "global" if m in SYNCHRONOUS else "neighbours" for m in METHODS}
+    nobody = dict.fromkeys(METHODS, "neighbours")
+    assert barriers() == barriers(fidelity="authors") == waiting
+    measured = CostsConfig(message_bytes=1000)
+    assert barriers(costs=measured) == nobody
+    assert barriers(costs=measured, fidelity="authors") == waiting
+    assert barriers(engine="local") == nobody
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_mean_of_the_clients_losses_is_taken_at_every_scale(scale: str) -> None:
+    assert all(c.config.evaluation.clients > 0 for name in EXPERIMENTS for c in plan(name, scale).cases)
 
 
 def _by_method(experiment: Experiment) -> dict[str, Any]:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from swiftfl.report.numbers import change, deviation, spread, written
+from swiftfl.report.numbers import change, deviation, percent, spread, written
 from swiftfl.reproduce.printed import printed
+from swiftfl.reproduce.report.findings import findings
 from swiftfl.reproduce.report.learning import time_to_loss
 from swiftfl.reproduce.report.recorded import RecordedExperiment
-from swiftfl.reproduce.report.times import change_in_paper, here, in_paper, printed_row, time_tables
+from swiftfl.reproduce.report.times import (
+    change_in_paper,
+    here,
+    in_paper,
+    live_table,
+    printed_row,
+    time_tables,
+)
 
 CURVE = [
     {"time": 0.0, "epoch": 0.0, "loss": 2.0},
@@ -117,6 +126,71 @@ def test_slowdown_totals_are_compared_as_ratios() -> None:
     assert table.name == "slowdown-ratios"
     assert table.rows == [
         ["four", "D-SGD", pytest.approx(6.137 / 3.110), 2.0, pytest.approx(2 - 6.137 / 3.110)]
+    ]
+
+
+def predicted_times(name: str, group: str, method: str, **about: Any) -> RecordedExperiment:
+    """One method that computes for 1 s and communicates for 0.5 s."""
+    recorded = RecordedExperiment(
+        Path(), {"name": name, "groups": {group: group}, "methods": {method: method}, **about}
+    )
+    parts = {"compute": 1.0, "communication": 0.5, "waiting": 0.0}
+    recorded.__dict__["predicted"] = {group: {method: parts}}
+    return recorded
+
+
+def test_errors_are_relative_to_the_print() -> None:
+    recorded = predicted_times("clients", "8", "dsgd_c0")
+    table = time_tables(recorded)[0]
+    assert table.columns[2:] == (
+        "epoch, paper (s)", "here (s)", "error (%)", "communication, paper (s)", "here (s)", "error (%)",
+    )  # fmt: skip
+    epoch, communication = 100 * (1.5 / 2.459 - 1), 100 * (0.5 / 0.525 - 1)
+    assert table.rows[0][2:] == [2.459, 1.5, pytest.approx(epoch), 0.525, 0.5, pytest.approx(communication)]
+    assert findings(recorded)[-2:] == [
+        f"Predicted {name}: half of 1 are within {abs(error):.0f} % of the printed ones; furthest off is "
+        f"dsgd_c0, 8 ({percent(error)}). Calibrated ones are not counted."
+        for name, error in (("epochs", epoch), ("communication", communication))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("case", "cells"),
+    [
+        (("baseline", "ring16", "dsgd_c0"), ("calibrated", "calibrated")),
+        (("clients", "16", "swift_c0"), ("calibrated", "calibrated")),
+        (("topologies", "ring", "dsgd_c0"), ("calibrated", pytest.approx(100 * (0.5 / 0.962 - 1)))),
+    ],
+)
+def test_what_the_calibration_fixes_is_no_prediction(
+    case: tuple[str, str, str], cells: tuple[Any, Any]
+) -> None:
+    recorded = predicted_times(*case)
+    row = time_tables(recorded)[0].rows[0]
+    assert (row[4], row[7]) == cells
+    said = sum("Calibrated ones are not counted" in sentence for sentence in findings(recorded))
+    assert said == sum(cell != "calibrated" for cell in cells)
+    elsewhere = time_tables(predicted_times(*case, hardware="measured"))[0].rows[0]
+    assert all(isinstance(elsewhere[k], float) for k in (4, 7))
+
+
+def test_measured_changes_are_told_without_and_with_waiting() -> None:
+    """0.024 of 0.066 s is -63.6 %; 0.024 of 0.291 s is -91.8 %."""
+    recorded = predicted_times("baseline", "ring16", "swift_c0")
+    parts = {"compute": 1.3, "communication": 0.024, "waiting": 0.0}
+    reference = {"compute": 1.3, "communication": 0.066, "waiting": 0.225}
+    recorded.__dict__["live"] = {
+        "clients": 16, "steps_per_epoch": 32, "gradient_seconds": 0.04,
+        "methods": {"swift_c0": parts, "dsgd_c0": reference},
+    }  # fmt: skip
+    sentence = next(s for s in findings(recorded) if s.startswith("Measured"))
+    assert "-63.6 % against D-SGD's without waiting" in sentence.replace("\N{MINUS SIGN}", "-")
+    assert "-91.8 % with waiting" in sentence.replace("\N{MINUS SIGN}", "-")
+    table = live_table(recorded)
+    assert table is not None
+    assert [table.rows[0][k] for k in (4, 7)] == [
+        pytest.approx(-63.636, abs=0.01),
+        pytest.approx(-91.753, abs=0.01),
     ]
 
 

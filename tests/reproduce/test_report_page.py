@@ -18,6 +18,7 @@ from swiftfl.report.figures import save
 from swiftfl.report.table import Table
 from swiftfl.reproduce.report import document
 from swiftfl.reproduce.report.document import write
+from swiftfl.reproduce.report.figures import loss_pictures
 from swiftfl.reproduce.report.learning import learning_table, reached, time_to_loss
 from swiftfl.reproduce.report.recorded import recorded
 
@@ -60,7 +61,7 @@ def test_the_page_says_what_it_must(out: Path) -> None:
     for said in (
         "SWIFT against D-SGD at a glance",
         "Where this differs from the paper, and why",
-        "calibrated on one row only, D-SGD in the baseline table",
+        "a barrier over everybody and takes as long as all its bytes together",
         "swiftfl reproduce slowdown --scale smoke",
         "AD-PSGD's predicted epoch is",
         "the paper quotes −15.9\u00a0%",
@@ -79,6 +80,31 @@ def test_files_beside_the_page(out: Path) -> None:
         drawn = sorted(file.stem for file in figures.glob("*.svg"))
         assert drawn == sorted(file.stem for file in figures.glob("*.png"))
         assert len(drawn) >= 8
+
+
+def test_the_mean_of_the_clients_losses_stands_beside_the_consensus(out: Path) -> None:
+    baseline = recorded(out / "baseline")
+    table = learning_table(baseline)
+    assert table is not None
+    column = list(table.columns).index("mean client test loss")
+    for row, method in zip(table.rows, TRAINED, strict=True):
+        losses = [run.summary["mean_client_loss"] for run in baseline.of("ring16", method)]
+        assert str(row[column]).startswith(f"{sum(losses) / 2:.3f}")
+    drawn = {file.stem for file in (out / "baseline" / "figures").glob("*.svg")}
+    for loss in ("test-loss", "mean-client-test-loss", "train-loss"):
+        assert {f"baseline-{loss}-over-{axis}-ring16" for axis in ("time", "epoch")} <= drawn
+
+
+@pytest.mark.usefixtures("quick")
+def test_clients_that_were_not_evaluated_have_no_panel(copy: Path) -> None:
+    for file in copy.rglob("metrics.jsonl"):
+        rows = [json.loads(line) | {"mean_client_loss": None} for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    baseline = recorded(copy / "baseline")
+    assert not any("mean-client" in picture.name for picture in loss_pictures(baseline))
+    table = learning_table(baseline)
+    assert table is not None
+    assert table.rows[0][list(table.columns).index("mean client test loss")] is None
 
 
 def test_the_same_runs_give_the_same_bytes(out: Path, copy: Path) -> None:

@@ -48,6 +48,11 @@ class BaselineWeights(str, Enum):
     uniform = "uniform"
 
 
+class FidelityName(str, Enum):
+    paper = "paper"
+    authors = "authors"
+
+
 class Model(str, Enum):
     resnet18 = "resnet18"
     resnet50 = "resnet50"
@@ -61,7 +66,7 @@ def reproduce(
         int | None, typer.Option(min=1, help="Runs per case (default: 1 for smoke, else 3).")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The folder with the CIFAR-10 files.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Default: reproductions/SCALE.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Default: reproductions/SCALE, or SCALE-authors.")] = None,
     hardware: Annotated[Hardware, typer.Option(help="Whose costs virtual time has.")] = Hardware.paper,
     model: Annotated[
         Model | None, typer.Option(help="Of scale paper: the textbook network, not the authors' thin one.")
@@ -69,6 +74,9 @@ def reproduce(
     baseline_weights: Annotated[
         BaselineWeights, typer.Option(help="uniform: the authors', over the neighbourhood.")
     ] = BaselineWeights.metropolis,
+    fidelity: Annotated[
+        FidelityName, typer.Option(help="authors: algorithms as the authors' code runs them, not as printed.")
+    ] = FidelityName.paper,
     epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
     device: Annotated[str, typer.Option(help="Where gradients are computed.")] = "cpu",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once (default: one per core).")] = None,
@@ -83,6 +91,7 @@ def reproduce(
         engine=engine.value,
         device=device,
         baseline_weights=baseline_weights.value,
+        fidelity=fidelity.value,
         data=None if data is None else str(data),
         model=None if model is None else model.value,
         epochs=epochs,
@@ -90,7 +99,7 @@ def reproduce(
     task = Task(
         scale=scale.value,
         seeds=seeds or (1 if scale is Scale.smoke else 3),
-        out=out or Path("reproductions", scale.value),
+        out=out or default_folder(scale.value, fidelity.value),
         hardware=hardware.value,
         options=options,
         workers=1 if engine is Engine.local else jobs or os.cpu_count() or 1,
@@ -99,3 +108,12 @@ def reproduce(
     names = [name for name in Name if name is not Name.all] if experiment is Name.all else [experiment]
     if not task.run([name.value for name in names]):
         raise typer.Exit(FAILED)
+
+
+def default_folder(scale: str, fidelity: str) -> Path:
+    """Each fidelity has a folder of its own.
+
+    >>> default_folder("small", "authors").as_posix()
+    'reproductions/small-authors'
+    """
+    return Path("reproductions", scale if fidelity == "paper" else f"{scale}-{fidelity}")

@@ -19,7 +19,7 @@ from swiftfl.files import remove_stale, write_json
 from swiftfl.lock import locked
 from swiftfl.record import RunFolder
 from swiftfl.reproduce.convergence import experiment as convergence
-from swiftfl.reproduce.folder import describe, make_folder, planned_runs, write_mpi_script
+from swiftfl.reproduce.folder import check_fidelity, describe, make_folder, planned_runs, write_mpi_script
 from swiftfl.reproduce.hardware import profile
 from swiftfl.reproduce.live_baseline import write_live
 from swiftfl.reproduce.plan import Experiment, ReproductionOptions
@@ -68,6 +68,7 @@ class Task:
             convergence.check_scale_of(self.out / CONVERGENCE, self.scale)
         planned = {name: self._plan(name) for name in names if name != CONVERGENCE}
         if planned:
+            check_fidelity(self.out, self.options.fidelity)
             build_device(self.options.device)
         for experiment in planned.values():
             for one in self._planned_runs(experiment):
@@ -123,7 +124,12 @@ class Task:
         make_folder(folder)
         with locked(folder):
             _remove_stale(folder)
-            about = {"scale": self.scale, "engine": self.options.engine, "hardware": self.hardware}
+            about = {
+                "scale": self.scale,
+                "engine": self.options.engine,
+                "hardware": self.hardware,
+                "fidelity": self.options.fidelity,
+            }
             describe(experiment, self.seeds, folder, {**about, "command": self.command})
             write_predictions(experiment, folder)
             if experiment.name == "baseline":

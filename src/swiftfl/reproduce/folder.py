@@ -11,7 +11,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_topology
 from swiftfl.experiment.campaign import PlannedRun
 from swiftfl.files import write_atomically, write_json
-from swiftfl.record import versions
+from swiftfl.record import RunFolder, versions
 from swiftfl.reproduce.plan import Experiment, planned_steps
 
 _MPI_LINE = (
@@ -29,6 +29,16 @@ def make_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror or error}") from None
+
+
+def check_fidelity(out: Path, fidelity: str) -> None:
+    """Two fidelities never share a folder: its report would compare what cannot be compared."""
+    for file in sorted(out.glob("*/experiment.json")):
+        there = RunFolder(file.parent).read_json(file.name).get("fidelity", "paper")
+        if there != fidelity:
+            raise UserError(
+                f"{file.parent} holds results with fidelity {there}, not {fidelity}: choose another --out"
+            )
 
 
 def run_path(group: str, method: str, seed: int) -> str:
@@ -50,7 +60,7 @@ def planned_runs(experiment: Experiment, seeds: int, folder: Path) -> list[Plann
 
 
 def describe(experiment: Experiment, seeds: int, folder: Path, more: dict[str, Any]) -> None:
-    """Write `experiment.json`; `more` holds the scale, engine, hardware and command."""
+    """Write `experiment.json`; `more` holds the scale, engine, hardware, fidelity and command."""
     runs = [
         {
             "group": case.group,

@@ -12,7 +12,7 @@ An experiment is a list of cases, one per group (a column of the paper's table) 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import (
@@ -40,6 +40,10 @@ METHODS = {
 """Method keys and labels, in the order of tables and legends."""
 
 
+Fidelity: TypeAlias = Literal["paper", "authors"]
+"""Whether algorithms are as the paper prints them, or as the authors' code runs them."""
+
+
 @dataclass(frozen=True)
 class ReproductionOptions:
     """What a user may choose besides the scale; None stands for the recipe's own value.
@@ -50,6 +54,7 @@ class ReproductionOptions:
     engine: str = "virtual"
     device: str = "cpu"
     baseline_weights: str = "metropolis"
+    fidelity: Fidelity = "paper"
     data: str | None = None
     model: str | None = None
     epochs: int | None = None
@@ -98,7 +103,21 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "ldsgd_c1": {"name": "ldsgd", "i1": 1, "i2": 2},
     "adpsgd_c0": {"name": "adpsgd"},
 }
-"""The methods as the authors ran them."""
+"""The methods, with the constants that the authors' scripts have."""
+SYNCHRONOUS = ("dsgd_c0", "pasgd_c1", "ldsgd_c1")
+EVALUATED_CLIENTS = 4
+"""Of how many clients the mean of their own losses is taken, beside the loss of the consensus model."""
+
+
+def as_run_by_authors(method: str) -> dict[str, Any]:
+    """What the authors' code does otherwise than the paper prints: options of the algorithm.
+
+    >>> as_run_by_authors("dsgd_c0")
+    {'order': 'average_first'}
+    """
+    if method in SYNCHRONOUS:
+        return {"order": "average_first"}
+    return {"broadcast": "after", "decay_at": "average"} if method.startswith("swift") else {}
 
 
 @dataclass(frozen=True)
@@ -124,8 +143,8 @@ class Setting:
             model=self._model(),
             topology=topology,
             algorithm=self._algorithm(method),
-            engine=EngineConfig(epochs=self.length, costs=self._costs()),
-            evaluation=EvaluationConfig(clients=0 if self.scale == "small" else 4),
+            engine=EngineConfig(epochs=self.length, costs=self._costs(), barrier=self._barrier(method)),
+            evaluation=EvaluationConfig(clients=EVALUATED_CLIENTS),
         )
         # What users choose comes last: `with_changes` reports a mistake on one line.
         return plain.with_changes({"engine.name": self.options.engine, "model.device": self.options.device})
@@ -165,15 +184,28 @@ class Setting:
         h = hyperparameters(self.name)
         own = {"smoke": SMOKE_STEP_SIZE, "small": SMALL_STEP_SIZE, "paper": None}[self.scale]
         weights = None if method.startswith("swift") else self.options.baseline_weights
+        schedule = step_size(self.name, own, self.length).model_dump()
+        more: dict[str, Any] = {}
+        if self.options.fidelity == "authors":
+            schedule["epoch_of_decay"] = "authors"
+            more = as_run_by_authors(method)
         return AlgorithmConfig.model_validate(
             {
                 **ALGORITHMS[method],
+                **more,
                 "weights": weights,
-                "step_size": step_size(self.name, own, self.length).model_dump(),
+                "step_size": schedule,
                 "momentum": h["momentum"],
                 "weight_decay": h["weight_decay"],
             }
         )
+
+    def _barrier(self, method: str) -> Literal["neighbours", "global"]:
+        """Synchronous methods wait for everybody, as on the paper's hardware (whose costs of an exchange are
+        those of everybody together) and in the authors' code. Live engines have no such barrier."""
+        everybody = self.options.costs is None or self.options.fidelity == "authors"
+        virtual = self.options.engine == "virtual"
+        return "global" if everybody and virtual and method in SYNCHRONOUS else "neighbours"
 
     def _costs(self) -> CostsConfig:
         """The paper's hardware with the paper's network, whatever is trained; or what was measured."""

@@ -35,8 +35,8 @@ from swiftfl.reproduce.report.times import live_table, runs_table, sensitivity_t
 TITLE = "SWIFT, reproduced"
 _OPENING = (
     "What this software finds beside what the paper printed. Losses are of models that were trained "
-    "here; times beside the paper's are virtual, on simulated hardware that was calibrated on one row of the "
-    "paper's tables. Each section says what it leaves out."
+    "here; times beside the paper's are virtual, on simulated hardware that was calibrated on three rows of "
+    "the paper's tables. Each section says what it leaves out."
 )
 _SAID_ELSEWHERE = ("seed",)
 
@@ -164,7 +164,7 @@ def _convergence_section(folder: Path) -> page.PageSection:
 def _provenance(recorded: RecordedExperiment) -> Markup:
     about = recorded.about
     facts: dict[str, Any] = {
-        key: about[key] for key in ("scale", "engine", "seeds", "hardware") if key in about
+        key: about[key] for key in ("scale", "engine", "seeds", "hardware", "fidelity") if key in about
     }
     return page.part(
         "Command and configuration",

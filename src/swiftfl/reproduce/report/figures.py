@@ -23,6 +23,7 @@ from swiftfl.graph.drawing import draw
 from swiftfl.graph.topology import Topology
 from swiftfl.report import page
 from swiftfl.report.figures import PARTS, WIDTH, Picture, legend_below, look, markers_every, named, panel
+from swiftfl.reproduce.report.learning import final
 from swiftfl.reproduce.report.recorded import RecordedExperiment, Run, number
 from swiftfl.reproduce.report.times import here, in_paper, merged
 
@@ -30,7 +31,11 @@ MOST_INTERVALS = 5000
 """Of one timeline; a longer one is cut, and its axis shows where."""
 MOST_POINTS = 60
 """Of one curve."""
-_LOSSES = {"loss": "test loss", "train_loss": "train loss"}
+_LOSSES = {
+    "loss": "test loss",
+    "mean_client_loss": "mean client test loss",
+    "train_loss": "train loss",
+}
 _LOG_FROM = 10.0
 """From this ratio of the largest to the smallest loss on, the axis is logarithmic."""
 _QUANTITIES = {"communication": "communication per epoch (s)", "epoch": "epoch (s)"}
@@ -146,7 +151,8 @@ def _draw_intervals(axes: Axes, intervals: list[Any]) -> None:
 
 
 def loss_pictures(recorded: RecordedExperiment) -> list[Picture]:
-    """Four panels per group that was trained: test and train loss, over time and over epochs."""
+    """Panels per group that was trained: the test loss of the consensus model, the mean of the clients' own
+    (where they were evaluated; the authors plot it), and the train loss, over time and over epochs."""
     across = {"time": recorded.seconds, "epoch": "epochs"}
     return [
         Picture(
@@ -155,9 +161,9 @@ def loss_pictures(recorded: RecordedExperiment) -> list[Picture]:
             partial(_loss_panel, recorded, group, key, words, loss),
         )
         for group, label in recorded.groups.items()
-        if any(recorded.of(group, method) for method in recorded.methods)
         for key, words in across.items()
         for loss, name in _LOSSES.items()
+        if any(final(recorded.of(group, method), loss) for method in recorded.methods)
     ]
 
 
@@ -225,7 +231,7 @@ def sensitivity_pictures(recorded: RecordedExperiment) -> list[Picture]:
 
 
 def _sensitivity(recorded: RecordedExperiment, constant: str, moved: dict[str, Any], quantity: str) -> Figure:
-    unit = "" if constant == "spread" else " (s)"
+    unit = " (s)" if constant == "latency" else ""
     figure, axes = panel(f"{constant}{unit}", _QUANTITIES[quantity])
     for method, label in recorded.methods.items():
         if method in moved:

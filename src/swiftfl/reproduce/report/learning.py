@@ -82,18 +82,19 @@ def learning_table(recorded: RecordedExperiment) -> Table | None:
         for method, name in recorded.methods.items():
             runs, diverged = recorded.of(group, method), recorded.diverged(group, method)
             if runs or diverged:
-                learnt = _learnt(recorded, group, method, runs) if runs else [DIVERGED, *[None] * 4]
+                learnt = _learnt(recorded, group, method, runs) if runs else [DIVERGED, *[None] * 5]
                 all_runs = len(runs) + len(diverged)
                 some = f"{len(runs)} of {all_runs}, {len(diverged)} diverged"
                 rows.append([label, name, some if diverged else all_runs, *learnt])
     if not rows:
         return None
     columns = (
-        GROUP, "method", "seeds", "test loss", "accuracy (%)", "train loss",
+        GROUP, "method", "seeds", "test loss", "mean client test loss", "accuracy (%)", "train loss",
         f"{recorded.seconds} to D-SGD's final loss", "÷ D-SGD's time",
     )  # fmt: skip
     note = (
-        "At the last evaluation, of the consensus model (train loss: mean of the last batches), mean ± "
+        "At the last evaluation, of the consensus model (train loss: mean of the last batches; mean client "
+        "test loss: of the models that some clients have, which is what the authors plot), mean ± "
         "standard deviation over the seeds that did not diverge. The time is that until the consensus "
         "model's test loss first is at most the final one of D-SGD with the same seed, interpolated between "
         "evaluations; for D-SGD itself too, whose loss may have been as low before its end."
@@ -105,6 +106,7 @@ def _learnt(recorded: RecordedExperiment, group: str, method: str, runs: list[Ru
     reach = reached(recorded, group, method)
     return [
         spread(final(runs, "loss")),
+        spread(final(runs, "mean_client_loss")),
         spread([100 * share for share in final(runs, "accuracy")], 1),
         spread(final(runs, "train_loss")),
         reach.cell(reach.seconds, 2),
