@@ -17,6 +17,7 @@ from live_worlds import until
 from mpi_jobs import LIMIT, Job, end, needs_mpi, no_job_is_left, pid_of, swiftfl
 
 from swiftfl.cli.main import run_command
+from swiftfl.engines.live.journal import read_incarnations
 from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
 from swiftfl.transports import launch
@@ -196,3 +197,30 @@ def test_ctrl_c_leaves_a_run_that_can_go_on(tmp_path: Path, number: int) -> None
     assert f"if this is stopped: mpiexec -n 3 swiftfl resume {tmp_path / 'run'}" in done.stderr
     assert done.returncode != 0
     assert saves(tmp_path) >= 3
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd"])
+def test_a_run_is_resumed_twice_and_replayed(
+    tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its clock goes on, every session is counted once, and the whole run is repeated bit for bit."""
+    out = tmp_path / "run"
+    job = swiftfl(3, "run", str(unhurried(tmp_path, algorithm, 8, every=0.3)), "--out", str(out))
+    for _ in range(2):
+        under_way(job, out, 3)
+        job.send_signal(signal.SIGUSR1)
+        stopped = end(job)
+        assert stopped.returncode == 130, stopped.stderr
+        job = swiftfl(3, "resume", str(out))
+    done = end(job)
+    assert done.returncode == 0, done.stderr
+    events, rows = rows_of(out, "events.jsonl"), rows_of(out, "metrics.jsonl")
+    assert sum(event["event"] == "resume" for event in events) == 2
+    assert [row["time"] for row in rows] == sorted(row["time"] for row in rows)
+    assert [row["iteration"] for row in rows] == sorted(row["iteration"] for row in rows)
+    sessions = [each.session for i in range(3) for each in read_incarnations(out / "clients", i, 3)]
+    assert sorted(sessions) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert run_command(["replay", str(out)]) == 0
+    assert "3 of 3" in capsys.readouterr().out
