@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from swiftfl.client import State
-from swiftfl.engines.discard import kept, moved
+from swiftfl.engines.discard import contribution, kept, movable, moved
 from swiftfl.vector import Statistics, finite
+from swiftfl.verbs import Add, AllReduce
 
 BAD = [np.nan, np.inf, -np.inf]
 
@@ -45,6 +46,17 @@ def test_a_move_that_is_not_finite_is_left_out_of_a_cell(bad: float) -> None:
     assert moved(cell, vector(bad, 0), None) is cell
     assert moved(cell, vector(0, 0), Statistics(vector(bad), 0.5)) is cell
     assert (moved(cell, vector(1, 1), None) == vector(2, 3)).all()
+    assert not movable(Add(vector(bad, 0)))
+    assert not movable(Add(vector(0, 0), Statistics(vector(bad), 0.5)))
+    assert movable(Add(vector(0, 0), Statistics(vector(1), 0.5)))
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_value_that_is_not_finite_has_no_weight_in_a_mean(bad: float) -> None:
+    value, weight = contribution(AllReduce(vector(1, bad), 0.25, round=3))
+    assert (value.tolist(), value.dtype, weight) == ([0.0, 0.0], np.float32, 0.0)
+    value, weight = contribution(AllReduce(vector(1, 2), 0.25, round=3))
+    assert (value.tolist(), weight) == ([1.0, 2.0], 0.25)
 
 
 def test_large_numbers_whose_square_overflows_are_finite() -> None:

@@ -75,6 +75,8 @@ def test_rows_are_appended_and_read(folder: RunFolder) -> None:
     for row in rows:
         folder.append("metrics.jsonl", row)
     assert folder.read_rows("metrics.jsonl") == rows
+    folder.append("metrics.jsonl", *rows)
+    assert folder.read_rows("metrics.jsonl") == [*rows, *rows]
     folder.rewrite_rows("metrics.jsonl", rows[:1])
     assert folder.read_rows("metrics.jsonl") == rows[:1]
 
@@ -138,7 +140,7 @@ def test_a_row_that_does_not_fit_leaves_no_part_of_itself(
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, line: write(handle, line[:5]))
     with pytest.raises(UserError, match="No space left") as error:
-        folder.append("metrics.jsonl", {"iteration": 1})
+        folder.append("metrics.jsonl", {"iteration": 1}, {"iteration": 1})
     assert "metrics.jsonl" in str(error.value)
     monkeypatch.undo()
     folder.append("metrics.jsonl", {"iteration": 2})

@@ -396,3 +396,21 @@ def test_absurd_costs_end_with_a_result_or_in_one_line(tmp_path: Path, what: str
     result = run(small(algorithm__name=algorithm).with_changes(ABSURD[what]), out)
     assert result.summary["iterations"] > 0
     strict(out)
+
+
+def test_many_events_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that changes a thousand times in an epoch costs one write per look, not one per event."""
+    config = small(engine__network={"edge_down_rate": 100.0, "edge_up_rate": 100.0})
+    writes: list[int] = []
+    append = RunFolder.append
+
+    def count(folder: RunFolder, name: str, *rows: dict[str, Any]) -> None:
+        if name == "events.jsonl":
+            writes.append(len(rows))
+        append(folder, name, *rows)
+
+    monkeypatch.setattr(RunFolder, "append", count)
+    run(config, tmp_path / "run")
+    rows = RunFolder.open(tmp_path / "run").read_rows("events.jsonl")
+    assert len(rows) == sum(writes) > 100
+    assert len(writes) < len(rows) / 2

@@ -175,6 +175,23 @@ def test_a_client_without_finite_gradients_costs_nobody_else_a_step(engine: str)
         assert made.figures()["discarded"] == 30
 
 
+def test_one_bad_value_is_left_out_of_the_mean_of_all() -> None:
+    """Everybody steps along the mean of the others, so that all clients keep the same model."""
+    for value in (math.nan, math.inf):
+        bad = lambda b, v=value: v if (b.client, b.counter) == (2, 7) else None  # noqa: E731
+        made = run_to_end(poisoned("allreduce", "virtual", bad, epochs=6))
+        assert [record.discarded for record in made.world.records] == [0, 0, 1, 0, 0, 0, 0, 0]
+        assert made.discarding() == []
+        assert all((x == made.models[0]).all() for x in made.models)
+        assert np.isfinite(made.models[0]).all()
+
+
+def test_a_mean_to_which_nobody_gives_finite_values_is_discarded_by_all() -> None:
+    made = run_to_end(poisoned("allreduce", "virtual", lambda b: math.nan, epochs=6))
+    assert made.discarding() == list(range(8))
+    assert all((x == made.world.setup.workload.initial(0)).all() for x in made.models)
+
+
 @every_engine
 @every_algorithm
 def test_a_pause_among_bad_gradients_changes_nothing(name: str, engine: str) -> None:

@@ -72,9 +72,9 @@ class Recorder:
         self.log([{"event": name, **more}])
 
     def log(self, events: Sequence[Row]) -> None:
-        for event in events:
-            self.events.append(event)
-            self.attempt(lambda folder, event=event: folder.append(EVENTS, event))  # type: ignore[misc]
+        if events:  # of which there may be thousands: one write for all
+            self.events += events
+            self.attempt(lambda folder: folder.append(EVENTS, *events))
 
     def attempt(self, write: Callable[[RunFolder], None]) -> str | None:
         """Write something to the folder; what is wrong if that fails, which is told the first time."""

@@ -103,14 +103,14 @@ class RunFolder:
         except (ValueError, RecursionError) as error:
             raise UserError(f"cannot read {self.path / name}: {error}") from None
 
-    def append(self, name: str, row: Mapping[str, object]) -> None:
-        """Add a row at the end; where the disk takes only a part of it, none of it stays."""
-        line = json_text(row).encode() + b"\n"
+    def append(self, name: str, *rows: Mapping[str, object]) -> None:
+        """Add rows at the end, at once; where the disk takes only a part of them, nothing of it stays."""
+        lines = "".join(json_text(row) + "\n" for row in rows).encode()
         with reported(self.path / name):
             handle = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
                 before = os.fstat(handle).st_size
-                if os.write(handle, line) < len(line):
+                if os.write(handle, lines) < len(lines):
                     os.ftruncate(handle, before)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from swiftfl.client import Client, State
+from swiftfl.engines.discard import contribution, discard_message, kept, movable
 from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
 from swiftfl.engines.live.journal import Journal, version
 from swiftfl.engines.live.saves import Saver
@@ -25,7 +26,7 @@ from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.sample import Slope
 from swiftfl.transports.base import Lost, Stopped, Transport
-from swiftfl.vector import Vector, finite, mix
+from swiftfl.vector import Vector, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Load, Mix, Publish, Verb
 
 Outcome = Literal["stopped", "finished"]
@@ -146,17 +147,17 @@ class LiveClient:
 
     def _accept(self, after: State) -> State:
         """The state after a step; a step whose result is not finite is left out (and in a replay, too)."""
-        tally, before = self.tally, self.state
-        tally.discarding = int(self._left_out or not finite(after.x))
-        if not tally.discarding:
-            return after
-        tally.discarded += 1
-        if tally.discarded == 1:
-            self.control.warn(
-                f"client {self.index}: step {before.c} gave numbers that are not finite; "
-                "the step was left out"
-            )
-        return State(before.x, before.c + 1, before.memory)
+        state, discarded = kept(self.state, after, self._left_out)
+        self.tally.discarding = int(discarded)
+        if discarded:
+            self._count_discarded()
+        return state
+
+    def _count_discarded(self) -> None:
+        """Of numbers that were left out, the user is told once."""
+        self.tally.discarded += 1
+        if self.tally.discarded == 1:
+            self.control.warn(discard_message(self.index, self.state.c))
 
     def _serve_verbs(self, generator: Generator[Verb, object, State]) -> State:
         serve = self._serve
@@ -334,7 +335,10 @@ class LiveClient:
     def _all_reduce(self, verb: AllReduce) -> Vector:
         self._start()
         self._note_used()
-        mean = self.transport.all_reduce(verb.value, verb.weight, verb.round)
+        value, weight = contribution(verb)
+        if value is not verb.value:
+            self._count_discarded()
+        mean = self.transport.all_reduce(value, weight, verb.round)
         self._communicated()
         return mean
 
@@ -358,7 +362,7 @@ class LiveClient:
     def _add(self, verb: Add) -> Vector:
         self._start()
         self._note_used()
-        if finite(verb.move):
+        if movable(verb):
             x = self.transport.add(verb.move, verb.statistics)
         else:
             self._left_out = True

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from swiftfl.client import State
+from swiftfl.engines.discard import contribution, kept
 from swiftfl.engines.live.inbox import LazyInbox
 from swiftfl.engines.live.journal import (
     InboxName,
@@ -35,7 +36,7 @@ from swiftfl.engines.live.journal import (
 from swiftfl.engines.setup import Setup
 from swiftfl.errors import UserError
 from swiftfl.transports.codec import Codec, transmitted
-from swiftfl.vector import Memory, Vector, finite, mix
+from swiftfl.vector import Memory, Vector, mix
 from swiftfl.verbs import AllReduce, Exchange, Fetch, Gradient, Mix, Publish, Verb
 
 Waiting = Iterator[None]
@@ -156,8 +157,7 @@ class Replay:
             after = yield from self._step(incarnation, state)
             if after is None:
                 return
-            ok = finite(after.x)
-            state = after if ok else State(state.x, state.c + 1, state.memory)
+            state, _ = kept(state, after)
             self.steps += 1
             yield
 
@@ -327,9 +327,10 @@ class Replay:
         while len(given) < len(members):
             yield
         total = np.zeros_like(verb.value)
-        for k in sorted(members):
-            total += given[k].weight * given[k].value
-        weights = sum(given[k].weight for k in sorted(members))
+        gifts = [contribution(given[k]) for k in sorted(members)]
+        for value, weight in gifts:
+            total += weight * value
+        weights = sum(weight for _, weight in gifts)
         mean: Vector = (total / weights).astype(total.dtype, copy=False)
         return mean
 

@@ -20,7 +20,6 @@ from swiftfl.engines.live.status import FINISHED, HOLDING, READY, STOPPED, Statu
 from swiftfl.engines.live.watchdog import Watchdog
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
-from swiftfl.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_ROUNDS = 3  # how far ahead the round lies, at least, from which new weights hold
@@ -168,12 +167,6 @@ class Supervisor:
         seconds = [sum(parts) for parts in zip(*self.status.seconds().values(), strict=True)]
         weights = [each.w for each in terms]
         return rate_report(self.members(), given, weights, self.status.column("steps"), seconds).row()
-
-    def fail_if_all_are_lost(self) -> None:
-        """A run of which nobody is left has no result."""
-        if not self.members():
-            reasons = [row["reason"] for row in self._log if row["event"] == "lost"]
-            raise UserError(f"no client is left: {reasons[0] if reasons else 'every client was lost'}")
 
     # --- what is noted -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from swiftfl.engines.discard import contribution
 from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
 from swiftfl.engines.simulation.record import ClientRecord
 from swiftfl.vector import Vector, finite
@@ -40,6 +41,18 @@ class Gathering(NamedTuple):
 
     latest: float
     messages: int
+
+
+class Reduction(NamedTuple):
+    """When each client arrived, the weighted mean (summed in the clients' order), and how it was made.
+
+    `left_out` names the clients whose values are not finite: the mean is that of the others.
+    """
+
+    arrivals: dict[int, float]
+    mean: Vector
+    by_server: bool
+    left_out: list[int]
 
 
 class ExchangeBarrier:
@@ -218,15 +231,17 @@ class ReduceBarrier:
     def complete(self, active: int) -> list[int]:
         return [round for round, given in self._rounds.items() if len(given) >= active]
 
-    def take(self, round: int) -> tuple[dict[int, float], Vector, bool]:
-        """When each client arrived, the weighted mean (summed in the clients' order), and how."""
+    def take(self, round: int) -> Reduction:
+        """Complete a round."""
         given = self._rounds.pop(round)
-        verbs = [given[i][1] for i in sorted(given)]
-        total = np.zeros_like(verbs[0].value)
-        for verb in verbs:
-            total += verb.weight * verb.value
-        mean = (total / sum(verb.weight for verb in verbs)).astype(total.dtype, copy=False)
-        return {i: time for i, (time, _) in given.items()}, mean, verbs[0].by_server
+        gifts = {i: contribution(given[i][1]) for i in sorted(given)}
+        verb = next(verb for _, verb in given.values())
+        total = np.zeros_like(verb.value)
+        for value, weight in gifts.values():
+            total += weight * value
+        mean = (total / sum(weight for _, weight in gifts.values())).astype(total.dtype, copy=False)
+        left_out = [i for i, (value, _) in gifts.items() if value is not given[i][1].value]
+        return Reduction({i: time for i, (time, _) in given.items()}, mean, verb.by_server, left_out)
 
     def clients(self) -> set[int]:
         """Who waits in a reduction."""

@@ -185,12 +185,15 @@ class World:
         state, record.discarding = kept(record.start, end, record.move_left_out)
         record.move_left_out = False
         if record.discarding:
-            record.discarded += 1
-            if record.discarded == 1:
-                message = discard_message(record.index, record.start.c)
-                _log.warning("%s", message)
-                self.note(WARNING, client=record.index, text=message)
+            self._count_discarded(record)
         return state
+
+    def _count_discarded(self, record: ClientRecord) -> None:
+        record.discarded += 1
+        if record.discarded == 1:
+            message = discard_message(record.index, record.start.c)
+            _log.warning("%s", message)
+            self.note(WARNING, client=record.index, text=message)
 
     def _finish(self, record: ClientRecord) -> None:
         """The client's last model stays with the neighbours, and nobody waits for it."""
@@ -283,7 +286,9 @@ class World:
     def _reduce(self) -> None:
         """Serve the reductions to which everybody who is thought to be there has given its value."""
         for round in self.reductions.complete(self.active + len(self.unnoticed)):
-            arrivals, mean, by_server = self.reductions.take(round)
+            arrivals, mean, by_server, left_out = self.reductions.take(round)
+            for i in left_out:
+                self._count_discarded(self.records[i])
             latest = max(*arrivals.values(), self.now if self.changing else 0.0)
             cost = self.costs.server if by_server else self.costs.all_reduce
             ready = latest + cost(len(arrivals), self.size)

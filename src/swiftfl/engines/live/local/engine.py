@@ -37,6 +37,7 @@ from swiftfl.vector import Vector
 _LOG = logging.getLogger(__name__)
 _TICK = 0.05
 _DESCRIPTORS = 64  # besides three per client
+_WITH_THE_SERVER = "ended with the process that starts clients (swiftfl-fork), which was killed"
 _LAST_SAVES = 5.0  # seconds that clients get to save when the supervisor has failed
 
 
@@ -206,7 +207,7 @@ class Local:
             self._ended(each)
         if not server.alive:
             for i in list(self.living):
-                self._ended(Exit(i, self._incarnations[i], signal.SIGKILL))
+                self._ended(Exit(i, self._incarnations[i], signal.SIGKILL, _WITH_THE_SERVER))
         channel.deliver(self.living)
         for i in [i for i in self.supervisor.joining if self._is_ready(i)]:
             self._join(i)

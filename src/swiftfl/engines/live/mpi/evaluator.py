@@ -58,9 +58,9 @@ class Evaluations:
         if self._asked is not None or self._process.busy:
             return False
         about = {"iteration": moment.iteration, "time": moment.now, "epochs": moment.epochs()}
-        self._asked = (time.monotonic(), about)
         self._about = about
-        self._snapshots.request(transport)
+        self._snapshots.request(transport)  # first: another thread ticks, and must not see the last models
+        self._asked = (time.monotonic(), about)
         return True
 
     def tick(self, transport: MessageTransport, living: Sequence[int]) -> None:
