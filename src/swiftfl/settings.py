@@ -128,3 +128,19 @@ def _checked(key: str, option: Option, value: object) -> Any:
         return TypeAdapter(option.type).validate_python(value)
     except ValidationError as error:
         raise SettingError(key, requirement(error.errors()[0])) from None
+
+
+def name_and_options(text: str) -> tuple[str, dict[str, str]]:
+    """What a command line has as `name` or `name:option=value,option=value`.
+
+    >>> name_and_options("random_regular:degree=4")
+    ('random_regular', {'degree': '4'})
+    """
+    name, _, rest = text.partition(":")
+    options = {}
+    for item in filter(None, rest.split(",")):
+        option, equals, value = item.partition("=")
+        if not equals:
+            raise UserError(f"{text}: options are written name:option=value,option=value")
+        options[option] = value
+    return name, options

@@ -101,6 +101,9 @@ BAD = [
     ("run digits --lr", "--lr"),
     ("run digits extra", "extra"),
     ("graph ring --clients three", "--clients"),
+    ("graph rng", "there is no topology 'rng': did you mean ring?"),
+    ("graph grid:3 --clients 9", "name:option=value"),
+    ("graph ring:degree=2 --clients 9", "degree is for random_regular"),
     ("demo --colour red", "--colour"),
     # recipes and configurations
     ("run nope", "no recipe 'nope'"),
@@ -285,6 +288,22 @@ def test_version_and_help(place: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert run_command(line) == 0
         assert "Usage: swiftfl" in capsys.readouterr().out
     assert list(place.glob("runs")) == []
+
+
+def test_everything_that_is_listed_is_described(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from swiftfl.cli.names import kinds
+
+    for name, kind in kinds().items():
+        assert [entry for entry in kind.entries if not kind.description(entry)] == [], name
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run_command(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 60
+    assert "ring_of_cliques (clusters)" in shown
+    for kind in kinds().values():
+        assert all(f"  {form}" in shown for form in kind.forms)
 
 
 def test_the_demo_as_json_is_one_object(place: Path) -> None:

@@ -115,8 +115,21 @@ def test_lists_and_help_name_them(tmp_path: Path) -> None:
     shown = swiftfl("run", "--import", str(EXTENSIONS), "--help", cwd=tmp_path).stdout
     for name in ("one_neighbour", "adam", "chords", "two_layers", "worst_class"):
         assert name in shown
+    assert "chords (" in swiftfl("list", "--import", str(EXTENSIONS), cwd=tmp_path).stdout
     described = swiftfl("list", "algorithms", "--import", str(EXTENSIONS), cwd=tmp_path).stdout
     assert "one_neighbour (keep=0.5)" in described
+
+
+def test_a_topology_of_ones_own_is_shown(tmp_path: Path) -> None:
+    shown = swiftfl(
+        "graph", "chords:chord=3", "--clients", "8", "--json", "--import", str(EXTENSIONS), cwd=tmp_path
+    )
+    assert [0, 3] in json.loads(shown.stdout)["edges"]
+
+
+def test_a_transport_of_ones_own_is_checked(tmp_path: Path) -> None:
+    checked = swiftfl("check-transport", "announced", "--json", "--import", str(EXTENSIONS), cwd=tmp_path)
+    assert json.loads(checked.stdout)["passed"], checked.stdout
 
 
 def test_without_the_import_the_name_is_unknown(tmp_path: Path) -> None:

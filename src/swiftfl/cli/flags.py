@@ -17,7 +17,7 @@ import typer
 
 from swiftfl.errors import UserError
 from swiftfl.files import read_text_file
-from swiftfl.settings import SettingError
+from swiftfl.settings import SettingError, name_and_options
 
 if TYPE_CHECKING:
     from swiftfl.experiment.config import Config
@@ -57,14 +57,10 @@ def _object(path: Path, key: str) -> Changes:
 
 
 def _topology(text: str, key: str) -> Changes:
-    """`name` or `name:option=value,option=value`."""
-    name, _, rest = text.partition(":")
-    options: Changes = {}
-    for item in filter(None, rest.split(",")):
-        option, equals, value = item.partition("=")
-        if not equals:
-            raise UserError(f"--topology {text}: options are written name:option=value,option=value")
-        options[option] = value
+    try:
+        name, options = name_and_options(text)
+    except UserError as error:
+        raise UserError(f"--topology {error}") from None
     return {key: name, "topology.options": options}
 
 

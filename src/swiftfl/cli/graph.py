@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from swiftfl.cli.names import Imports
 from swiftfl.cli.theory import read_constants, theory_of, theory_rows, theory_summary
 from swiftfl.errors import UserError
 from swiftfl.files import checked_target, read_text_file
@@ -21,8 +22,8 @@ from swiftfl.graph import Coefficients, Topology, communication_coefficients, gi
 from swiftfl.graph.files import read_topology, write_topology
 from swiftfl.graph.influence import Influence
 from swiftfl.graph.methods import method_names
-from swiftfl.graph.registry import TOPOLOGIES
-from swiftfl.settings import SettingError
+from swiftfl.graph.registry import TOPOLOGIES, topology_options
+from swiftfl.settings import SettingError, name_and_options
 
 ROWS_SHOWN = 32
 NEIGHBOURS_SHOWN = 8
@@ -35,7 +36,11 @@ GAP_UP_TO = 200_000
 
 def graph(
     name: Annotated[
-        str | None, typer.Argument(help=f"The topology: {', '.join(TOPOLOGIES)}.", show_default=False)
+        str | None,
+        typer.Argument(
+            help=f"The topology: {', '.join(TOPOLOGIES)}; with options as in random_regular:degree=4.",
+            show_default=False,
+        ),
     ] = None,
     clients: Annotated[int | None, typer.Option(help="The number of clients.")] = None,
     clusters: Annotated[int | None, typer.Option(help="Cliques of ring_of_cliques.")] = None,
@@ -62,6 +67,7 @@ def graph(
     draw: Annotated[Path | None, typer.Option(help="Draw into an .svg, .png or .pdf file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the topology: edge list, .json, .graphml.")] = None,
     seed: Annotated[int, typer.Option(help="Of random topologies.")] = 0,
+    imports: Imports = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Show a topology with its communication coefficients and spectral gap."""
@@ -91,15 +97,20 @@ def _named(
 ) -> Topology:
     if name is None:
         raise UserError(f"name a topology ({', '.join(TOPOLOGIES)}) or give --edges FILE")
+    flags = {option: value for option, value in options.items() if value is not None}
+    name, options = name_and_options(name)
+    options |= flags
     if clients is None:
-        rows, cols = options["rows"], options["cols"]
-        if rows is None or cols is None:
+        rows, cols = flags.get("rows"), flags.get("cols")
+        if "rows" not in topology_options(name) or rows is None or cols is None:
             raise UserError(f"topology {name} needs --clients")
         clients = rows * cols
     try:
         return topology(name, clients, clusters=clusters, seed=seed, **options)
     except SettingError as error:
-        raise error.renamed(error.key.replace("option ", "--")) from None
+        option = error.key.removeprefix("option ")
+        typed = f"--{option}" if option in {"clusters", *flags} else error.key
+        raise error.renamed(typed) from None
 
 
 def _read(file: Path, name: str | None, clients: int | None) -> Topology:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +36,7 @@ class CommandWithNames(TyperCommand):
     """A command in whose help {algorithms}, {models} and so on are replaced by what there is."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        names = {kind: ", ".join(forms()) for kind, (_, forms) in kinds().items()}
+        names = {name: ", ".join(kind.forms) for name, kind in kinds().items()}
         for parameter in self.params:
             text = getattr(parameter, "help", None)
             if text and "{" in text:
@@ -42,34 +44,52 @@ class CommandWithNames(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-def kinds() -> dict[str, tuple[Mapping[str, Any], Callable[[], list[str]]]]:
-    """Each kind of thing: its registry, and how its names are written."""
+@dataclass(frozen=True)
+class Kind:
+    """What there is of one kind, by name, with the options of each."""
+
+    entries: Mapping[str, Any]
+    options: Callable[[str], dict[str, Option]] = field(default=lambda name: {})
+    written: Callable[[str], str] = str
+    """How a name is written on the command line."""
+
+    @property
+    def forms(self) -> list[str]:
+        return [self.written(name) for name in self.entries]
+
+    def description(self, name: str) -> str:
+        """The first sentences of an entry's docstring."""
+        entry = self.entries[name]
+        text = getattr(entry, "make", entry).__doc__ or ""
+        return " ".join(text.strip().partition("\n\n")[0].split())
+
+
+def kinds() -> dict[str, Kind]:
+    """Everything that can be chosen by name."""
     from swiftfl.algorithms import ALGORITHMS
-    from swiftfl.data.parse import PARTITIONS, forms
-    from swiftfl.data.registry import DATASETS
+    from swiftfl.data.parse import PARTITIONS, form
+    from swiftfl.data.registry import DATASETS, dataset_options
     from swiftfl.experiment.recipes import RECIPES
-    from swiftfl.graph.methods import METHODS, method_names
-    from swiftfl.graph.registry import TOPOLOGIES
+    from swiftfl.graph.methods import METHODS
+    from swiftfl.graph.neighbourhood import neighbourhood_uniform
+    from swiftfl.graph.registry import TOPOLOGIES, topology_options
     from swiftfl.rules import RULES
     from swiftfl.transports.registry import CODECS, TRANSPORTS
     from swiftfl.workload.metrics import METRICS
-    from swiftfl.workload.models import MODELS
-
-    def plain(registry: Mapping[str, Any]) -> tuple[Mapping[str, Any], Callable[[], list[str]]]:
-        return registry, lambda: list(registry)
+    from swiftfl.workload.models import MODELS, model_options
 
     return {
-        "recipes": plain(RECIPES),
-        "algorithms": plain(ALGORITHMS),
-        "rules": plain(RULES),
-        "topologies": plain(TOPOLOGIES),
-        "weights": (METHODS, method_names),
-        "datasets": plain(DATASETS),
-        "partitions": (PARTITIONS, forms),
-        "models": plain(MODELS),
-        "metrics": plain(METRICS),
-        "codecs": plain(CODECS),
-        "transports": plain(TRANSPORTS),
+        "recipes": Kind(RECIPES),
+        "algorithms": Kind(ALGORITHMS, lambda name: options_of(ALGORITHMS[name].make)),
+        "rules": Kind(RULES, lambda name: options_of(RULES[name])),
+        "topologies": Kind(TOPOLOGIES, topology_options),
+        "weights": Kind({**METHODS, "uniform": neighbourhood_uniform}),
+        "datasets": Kind(DATASETS, dataset_options),
+        "partitions": Kind(PARTITIONS, written=form),
+        "models": Kind(MODELS, model_options),
+        "metrics": Kind(METRICS),
+        "codecs": Kind(CODECS, lambda name: options_of(CODECS[name])),
+        "transports": Kind(TRANSPORTS),
     }
 
 
@@ -82,30 +102,28 @@ def list_names(
     found = kinds()
     if kind is not None and kind not in found:
         raise UserError(f"there is nothing called {kind!r} to list: {suggestion(kind, found)}")
-    chosen = [kind] if kind is not None else list(found)
+    chosen = found if kind is None else {kind: found[kind]}
     if as_json:
-        print(json.dumps({kind: found[kind][1]() for kind in chosen}))
+        print(json.dumps({name: kind.forms for name, kind in chosen.items()}))
         return
-    for number, name in enumerate(chosen):
+    for number, (name, one) in enumerate(chosen.items()):
         if len(chosen) > 1:
             print(f"{'' if number == 0 else chr(10)}{name}")
-        _print_kind(*found[name], indent="  " if len(chosen) > 1 else "")
+        _print_kind(one, indent="  " if len(chosen) > 1 else "")
 
 
-def _print_kind(registry: Mapping[str, Any], forms: Callable[[], list[str]], indent: str) -> None:
-    for form in forms():
-        entry = registry.get(form.partition(":")[0])
-        make = getattr(entry, "make", entry)
-        summary = (getattr(make, "__doc__", None) or "").strip().splitlines()
-        options = ", ".join(_shown(option) for option in _options(make).values())
-        print(f"{indent}{form}{f' ({options})' if options else ''}")
-        if summary:
-            print(f"{indent}    {summary[0]}")
-
-
-def _options(make: object) -> dict[str, Option]:
-    return options_of(make) if inspect.isfunction(make) else {}
+def _print_kind(kind: Kind, indent: str) -> None:
+    width = shutil.get_terminal_size().columns
+    deeper = f"{indent}    "
+    for name in kind.entries:
+        options = ", ".join(_shown(option) for option in kind.options(name).values())
+        heading = f"{kind.written(name)}{f' ({options})' if options else ''}"
+        print(textwrap.fill(heading, width, initial_indent=indent, subsequent_indent=deeper + "  "))
+        if description := kind.description(name):
+            print(textwrap.fill(description, width, initial_indent=deeper, subsequent_indent=deeper))
 
 
 def _shown(option: Option) -> str:
-    return option.name if option.required else f"{option.name}={json.dumps(option.default, default=str)}"
+    if option.required or option.default is None:
+        return option.name
+    return f"{option.name}={json.dumps(option.default, default=str)}"

@@ -45,33 +45,24 @@ def default_folder(name: str) -> Path:
 
 def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str = "virtual") -> None:
     """The metrics of some runs, one row each; `times` are virtual or real."""
+    console = Console(highlight=False)
+    lines = [
+        [name, *("-" if numbers[k] is None else form.format(numbers[k]) for k, (_, form) in COLUMNS.items())]
+        for name, numbers in rows.items()
+    ]
+    lines.insert(0, ["", *(heading for heading, _ in COLUMNS.values())])
+    if console.width < WIDE:  # one metric per line, runs beside each other
+        lines = [[line.replace("\n", " ") for line in column] for column in zip(*lines, strict=True)]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
-    table.add_column("")
-    for heading, _ in COLUMNS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
-    console = Console()
-    if console.width < WIDE:
-        _show_stacked(title, rows, times)
-        return
-    for name, numbers in rows.items():
-        cells = [("-" if numbers[k] is None else form.format(numbers[k])) for k, (_, form) in COLUMNS.items()]
-        table.add_row(name, *cells)
+    for number, heading in enumerate(lines[0]):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    for line in lines[1:]:
+        table.add_row(*line)
     console.print(table)
-    print(f"Accuracy and loss: the average of all models, on test data. Times: {times}, per")
-    print("epoch, means over clients; an epoch is compute + communication + waiting.")
-
-
-def _show_stacked(title: str, rows: Mapping[str, Mapping[str, Any]], times: str) -> None:
-    """The same on a narrow terminal: one metric per line, runs beside each other."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
-    table.add_column("")
-    for name in rows:
-        table.add_column(name, justify="right", no_wrap=True)
-    for key, (heading, form) in COLUMNS.items():
-        cells = ["-" if numbers[key] is None else form.format(numbers[key]) for numbers in rows.values()]
-        table.add_row(heading.replace("\n", " "), *cells)
-    Console().print(table)
-    Console().print(f"Accuracy and loss: the average of all models, on test data. Times: {times}, per epoch.")
+    console.print(
+        f"Accuracy and loss: the average of all models, on test data. Times: {times}, per epoch, means over "
+        "clients; an epoch is compute + communication + waiting."
+    )
 
 
 class LiveProgress:

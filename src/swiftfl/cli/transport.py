@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from swiftfl.cli.names import Imports
+
 MARKS = {True: "passed ", False: "FAILED ", None: "skipped"}
 
 
@@ -15,6 +17,7 @@ def check_transport(
     name: Annotated[
         str, typer.Argument(help="shared_memory, mpi, memory, or one of your own.", show_default=False)
     ],
+    imports: Imports = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Newest wins, never torn, never blocked, rounds in order, losses noticed, nothing left behind."""
@@ -26,7 +29,7 @@ def check_transport(
         reports.append(report)
         if not as_json:
             print(
-                f"{MARKS[report.passed]}  {report.name:<18}{report.seconds:6.2f} s  {report.detail}",
+                f"{MARKS[report.passed]}  {report.name:<22}{report.seconds:6.2f} s  {report.detail}",
                 flush=True,
             )
     passed = all(report.passed is not False for report in reports)

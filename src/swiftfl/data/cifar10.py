@@ -29,7 +29,7 @@ OFFICIAL = Archive(
 
 @DATASETS.add("cifar10")
 def cifar10(folder: str | Path | None = None, download: bool = True) -> Dataset:
-    """From `folder` (or its cifar-10-batches-bin), else downloaded into it from the official address.
+    """CIFAR-10, from `folder` (or its cifar-10-batches-bin), else downloaded into it.
 
     Without a folder the files live in the user's cache, ~/.cache/swiftfl/cifar10.
     """

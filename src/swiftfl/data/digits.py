@@ -18,7 +18,7 @@ _SPLIT_SEED = 1998  # fixed, so that every run of everybody tests on the same 36
 
 @DATASETS.add("digits")
 def digits() -> Dataset:
-    """8 x 8 images as 64 numbers in [0, 1]; a fifth of each class is held out for testing.
+    """Handwritten digits: 8 x 8 images as 64 numbers in [0, 1]; a fifth of each class is for testing.
 
     >>> data = digits()
     >>> data.size, tuple(data.test_inputs.shape), data.classes

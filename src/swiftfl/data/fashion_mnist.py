@@ -16,7 +16,8 @@ DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-
 
 @DATASETS.add("fashion_mnist")
 def fashion_mnist(folder: str | Path | None = None) -> Dataset:
-    """From `folder` (or its FashionMNIST/raw, torchvision's layout), else where Debian's package puts it."""
+    """Fashion-MNIST, from `folder` (or its FashionMNIST/raw, torchvision's layout), else where Debian's
+    package puts it."""
     root = DEBIAN if folder is None else Path(folder)
     train_inputs, train_labels = _part(root, "train", 60_000)
     test_inputs, test_labels = _part(root, "t10k", 10_000)

@@ -18,15 +18,6 @@ from swiftfl.settings import SettingError, checked_options
 PARTITIONS: Registry[Callable[..., Partition]] = Registry("partition")
 
 
-def forms() -> list[str]:
-    """How each partition is asked for.
-
-    >>> forms()[:4]
-    ['iid', 'by_size:SHARES,...', 'cyclic_classes', 'label_skew:DEGREE']
-    """
-    return [_form(name) for name in PARTITIONS]
-
-
 def check_spec(spec: str) -> None:
     """That there is such a partition, and that its options can be read."""
     _asked(spec)
@@ -50,14 +41,14 @@ def _asked(spec: str) -> tuple[str, dict[str, object]]:
     """The name, and the values of all options."""
     name, colon, text = spec.partition(":")
     if name not in PARTITIONS:
-        raise UserError(f"there is no partition {name!r}: {suggestion(name, forms())}")
+        raise UserError(f"there is no partition {name!r}: {suggestion(name, map(form, PARTITIONS))}")
     options = _options(name)
     if colon and (not text or not options):
-        raise UserError(f"partition {spec!r}: it is written {_form(name)}")
+        raise UserError(f"partition {spec!r}: it is written {form(name)}")
     try:
         return name, checked_options(f"partition {name}", options, _given(text, options) if colon else {})
     except SettingError as error:
-        raise UserError(f"partition {spec!r}: it is written {_form(name)}, and {error}") from None
+        raise UserError(f"partition {spec!r}: it is written {form(name)}, and {error}") from None
 
 
 def _options(name: str) -> dict[str, Option]:
@@ -77,7 +68,12 @@ def _several(option: Option) -> bool:
     return typing.get_origin(option.type) in (Sequence, list, tuple)
 
 
-def _form(name: str) -> str:
+def form(name: str) -> str:
+    """How a partition is written.
+
+    >>> form("iid"), form("by_size"), form("label_skew")
+    ('iid', 'by_size:SHARES,...', 'label_skew:DEGREE')
+    """
     options = list(_options(name).values())
     if len(options) > 1:
         return f"{name}:{','.join(f'{o.name}={o.name.upper()}' for o in options)}"

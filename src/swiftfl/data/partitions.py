@@ -145,6 +145,7 @@ def from_file(labels: Indices, clients: int, path: str | Path) -> Partition:
 
 @PARTITIONS.add("from_file")
 def _from_file(labels: Indices, clients: int, seed: int, path: str) -> Partition:
+    """A JSON list with one list of sample numbers per client."""
     return from_file(labels, clients, path)
 
 

@@ -24,7 +24,7 @@ from swiftfl.graph.topology import Indices, Topology
 
 
 def ccs_by_rate_edges(topology: Topology, p: Influence) -> Values:
-    """One coefficient a_ij per row of `topology.edges`."""
+    """CCS ordered by rate instead of degree, which needs no guard."""
     if topology.n == 1:
         return np.zeros(0)
     a = np.zeros(topology.m)

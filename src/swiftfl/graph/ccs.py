@@ -40,7 +40,7 @@ TIED = 1e-12
 
 
 def ccs_edges(topology: Topology, p: Influence) -> Values:
-    """One coefficient a_ij per row of `topology.edges`."""
+    """The paper's Algorithm 2, with guards where its printed form gives weights that are too small."""
     if topology.n == 1:
         return np.zeros(0)
     return _Waterfall.of(topology, p).run()

@@ -46,7 +46,7 @@ MOST_STEPS = 400
 
 
 def fastest_edges(topology: Topology, p: Influence) -> Values:
-    """One coefficient a_ij per row of `topology.edges`."""
+    """The coefficients of largest spectral gap, for small graphs."""
     if topology.n == 1:
         return np.zeros(0)
     if topology.m > MOST_EDGES or topology.n > MOST_CLIENTS:

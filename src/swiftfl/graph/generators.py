@@ -139,11 +139,13 @@ def nearly_square(n: int) -> tuple[int, int]:
 
 @TOPOLOGIES.add("grid")
 def _grid(n: int, rows: int | None = None, cols: int | None = None) -> Topology:
+    """A lattice of rows and columns, as nearly square as possible where neither is given."""
     return grid(*_shape("grid", n, rows, cols))
 
 
 @TOPOLOGIES.add("torus")
 def _torus(n: int, rows: int | None = None, cols: int | None = None) -> Topology:
+    """A grid whose rows and columns are closed to rings."""
     return torus(*_shape("torus", n, rows, cols))
 
 

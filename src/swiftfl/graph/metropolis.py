@@ -16,7 +16,7 @@ from swiftfl.graph.topology import Topology
 
 
 def metropolis_edges(topology: Topology, p: Influence) -> Values:
-    """One coefficient a_ij per row of `topology.edges`."""
+    """Metropolis weights, weighted by influence: each edge takes what both ends can afford."""
     if topology.n == 1:
         return np.zeros(0)
     r = metropolis_rates(topology, p)

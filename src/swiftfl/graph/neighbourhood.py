@@ -23,6 +23,7 @@ from swiftfl.graph.topology import Topology
 
 
 def neighbourhood_uniform(topology: Topology, p: Influence) -> NeighbourhoodUniform:
+    """The plain mean of a client and its neighbours; not doubly stochastic where degrees differ."""
     share = 1.0 / (topology.degrees + 1.0)
     i, j = topology.edges[:, 0], topology.edges[:, 1]
     return NeighbourhoodUniform(topology, p, "uniform", (share[i] + share[j]) / (p[i] + p[j]))

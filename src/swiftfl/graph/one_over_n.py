@@ -17,7 +17,7 @@ from swiftfl.graph.topology import Topology
 
 
 def one_over_n_edges(topology: Topology, p: Influence) -> Values:
-    """The one coefficient, per row of `topology.edges`."""
+    """The same coefficient on every edge: with uniform influence each neighbour has the weight 1/n."""
     if topology.n == 1:
         return np.zeros(0)
     row = np.repeat(np.arange(topology.n), topology.degrees)

@@ -111,6 +111,7 @@ def watts_strogatz(n: int, degree: int, probability: float, seed: int = 0) -> To
 
 @TOPOLOGIES.add("barabasi_albert")
 def _barabasi_albert(n: int, attach: int, seed: int = 0) -> Topology:
+    """Preferential attachment: each newcomer joins `attach` clients, drawn in proportion to their degrees."""
     return barabasi_albert(n, attach, seed)
 
 

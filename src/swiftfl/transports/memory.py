@@ -22,7 +22,10 @@ T = TypeVar("T")
 
 @transport("memory", processes=False)
 class MemoryPlan:
-    """What the clients share. Vectors in it are never written again, so readers need no lock."""
+    """Clients in threads of one process.
+
+    The vectors that they share are never written again, so readers need no lock.
+    """
 
     def __init__(
         self,

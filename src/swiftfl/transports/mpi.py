@@ -54,7 +54,10 @@ def world() -> MpiJob:
 def mpi_plan(
     neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec = Identity, in_rounds: bool = False
 ) -> TransportPlan:
-    """Ranks connect by themselves (`MpiJob.connect`): they exist before the run does."""
+    """Clients as ranks of MPI, for engine mpi.
+
+    Ranks connect by themselves (`MpiJob.connect`), because they exist before the run does.
+    """
     raise UserError("transport mpi needs engine mpi: mpiexec -n N swiftfl run ... --engine mpi")
 
 

@@ -66,10 +66,10 @@ class SharedMemory:
         codec: MakeCodec = Identity,
         in_rounds: bool = False,
     ) -> SharedMemory:
-        """Memory for these clients; `neighbours[i]` are all that client i may ever have.
+        """Clients in processes of one machine, for engine local.
 
-        The slots of `publish` are filled with memory now, except where clients meet in rounds and so
-        seldom publish.
+        `neighbours[i]` are all that client i may ever have. The slots of `publish` are filled with
+        memory now, except where clients meet in rounds and so seldom publish.
         """
         if x0.dtype not in (np.float32, np.float64) or x0.ndim != 1:
             raise UserError(f"a model is a vector of float32 or float64, not {x0.ndim}-d {x0.dtype}")
