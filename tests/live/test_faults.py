@@ -308,6 +308,17 @@ def test_a_killed_fork_server_ends_the_run() -> None:
         until(lambda: not any(map(alive, mine)), "the end of every client", 5)
 
 
+def test_a_fork_server_that_does_not_respond_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swiftfl.engines.live.local.forkserver._PATIENCE", 0.5)
+    with running(live_setup(Swift(), epochs=10_000)) as engine:
+        under_way(engine)
+        mine, server = pids(engine), engine.fork_server.pid
+        os.kill(server, signal.SIGSTOP)
+        engine.close()
+        assert not alive(server)
+        until(lambda: not any(map(alive, mine)), "the end of every client", 5)
+
+
 def test_an_error_in_a_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(worker: Worker, launch: Launch, transport: object) -> object:
         raise UserError(f"client {launch.client} cannot")

@@ -414,3 +414,14 @@ def test_many_events_are_written_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     rows = RunFolder.open(tmp_path / "run").read_rows("events.jsonl")
     assert len(rows) == sum(writes) > 100
     assert len(writes) < len(rows) / 2
+
+
+def test_checkpoints_are_written_between_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is evaluated once a day must not lose a day."""
+    monkeypatch.setattr("swiftfl.experiment.runners.simulated._LONGEST", 0.0)
+    config = small(evaluation__every_epochs=1000)
+    done = run(config, tmp_path / "run", checkpoint_every=0.0)
+    rows = RunFolder.open(tmp_path / "run").read_rows("events.jsonl")
+    saved = [row["iteration"] for row in rows if row["event"] == "checkpoint"]
+    assert len(saved) > 1
+    assert all(0 < iteration < done.summary["iterations"] for iteration in saved)

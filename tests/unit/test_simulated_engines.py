@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import time
@@ -116,6 +117,20 @@ def test_a_run_of_which_nobody_is_left_is_an_error() -> None:
     )
     with pytest.raises(UserError, match="no client is left"):
         run(config)
+
+
+def test_an_algorithm_that_does_not_say_whether_it_meets_in_rounds_is_refused() -> None:
+    """At once, by name, not by an AttributeError when its folder has been made."""
+
+    class Forgetful:
+        name, rule = "forgetful", SGD()
+
+        def step(self, me: Any, s: Any) -> Any:
+            raise NotImplementedError
+
+    setup, _, _ = quadratic_setup(MAKERS["swift"](GRAPH, SGD()), GRAPH, epochs=1)
+    with pytest.raises(UserError, match="the algorithm Forgetful has no in_rounds"):
+        dataclasses.replace(setup, algorithm=Forgetful())
 
 
 # --- steps whose numbers are not finite ------------------------------------------------------------

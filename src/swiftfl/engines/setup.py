@@ -49,6 +49,9 @@ class LocalStepSize:
         return self._value
 
 
+_OF_AN_ALGORITHM = ("name", "in_rounds", "rule", "step")  # the members of `Algorithm`
+
+
 @dataclass(frozen=True)
 class Setup:
     """A run: who trains what, with which algorithm, at what cost, until when.
@@ -73,6 +76,10 @@ class Setup:
     """What models pass through on their way to neighbours."""
 
     def __post_init__(self) -> None:
+        missing = [name for name in _OF_AN_ALGORITHM if not hasattr(self.algorithm, name)]
+        if missing:
+            kind = type(self.algorithm).__name__
+            raise UserError(f"the algorithm {kind} has no {', '.join(missing)} (docs/verbs.md says what that is)")
         if not len(self.weights) == len(self.batches) == len(self.influence):
             raise UserError(
                 f"{len(self.weights)} weights, {len(self.batches)} data parts and "

@@ -200,7 +200,7 @@ class _Loop:
             self._tell(stop)
         if self.runner.stopped(stop) and not self.diverged:
             self._stop()
-        if self.checkpoint_every is not None and due and not self.engine.over:
+        if self.checkpoint_every is not None and not self.engine.over:
             self._save_if_due(self.checkpoint_every)
 
     def _measure(self, at: float | None = None) -> None:

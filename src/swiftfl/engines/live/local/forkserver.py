@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from typing import Any, NoReturn
 _LOG = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LARGEST = 1 << 20
+_PATIENCE = 5.0  # seconds for the fork server to end its clients and itself
 LEFT_TO_THE_ENGINE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that reach all processes of a terminal, a job or a service: the engine decides what follows."""
 
@@ -135,11 +137,21 @@ class ForkServer:
                 self._ended.append(Exit(**message["ended"]))
 
     def close(self) -> None:
-        """Kill whoever is left, and wait for the fork server's end."""
+        """Kill whoever is left, and wait for the fork server's end; one that does not respond is killed."""
         self.socket.close()
         with suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+            if not self._ends_within(_PATIENCE):
+                os.kill(self.pid, signal.SIGKILL)  # and with it, by the kernel, its clients
+                os.waitpid(self.pid, 0)
         self.alive = False
+
+    def _ends_within(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.005)
+        return True
 
 
 class _Server:
