@@ -79,7 +79,9 @@ class Setup:
         missing = [name for name in _OF_AN_ALGORITHM if not hasattr(self.algorithm, name)]
         if missing:
             kind = type(self.algorithm).__name__
-            raise UserError(f"the algorithm {kind} has no {', '.join(missing)} (docs/verbs.md says what that is)")
+            raise UserError(
+                f"the algorithm {kind} has no {', '.join(missing)} (docs/verbs.md says what that is)"
+            )
         if not len(self.weights) == len(self.batches) == len(self.influence):
             raise UserError(
                 f"{len(self.weights)} weights, {len(self.batches)} data parts and "
