@@ -14,7 +14,7 @@ from swiftfl.algorithms import Swift, dsgd
 from swiftfl.client import State
 from swiftfl.engines import Setup
 from swiftfl.engines.live.resume import find_resume_point
-from swiftfl.engines.live.saves import Saved, paths, read, read_all, write
+from swiftfl.engines.live.saves import ClientSave, paths, read, read_all, write
 from swiftfl.errors import UserError
 from swiftfl.rules import SGD
 
@@ -31,7 +31,7 @@ def state(c: int, fill: float = 1.0) -> State:
 
 
 def save(folder: Path, client: int, c: int, fill: float = 1.0) -> None:
-    write(folder, client, Saved(state(c, fill), 0))
+    write(folder, client, ClientSave(state(c, fill), 0))
 
 
 def flip(file: Path, at: int = -3) -> None:

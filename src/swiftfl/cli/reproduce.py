@@ -32,7 +32,7 @@ class Scale(str, Enum):
     paper = "paper"
 
 
-class Engine(str, Enum):
+class EngineName(str, Enum):
     virtual = "virtual"
     local = "local"
     mpi = "mpi"
@@ -61,7 +61,7 @@ class Model(str, Enum):
 def reproduce(
     experiment: Annotated[Name, typer.Argument(help="Which experiment, or all of them.")],
     scale: Annotated[Scale, typer.Option(help="smoke: minutes. small: hours. paper: GPUs.")] = Scale.smoke,
-    engine: Annotated[Engine, typer.Option(help="Where the runs happen.")] = Engine.virtual,
+    engine: Annotated[EngineName, typer.Option(help="Where the runs happen.")] = EngineName.virtual,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs per case (default: 1 for smoke, else 3).")
     ] = None,
@@ -82,7 +82,7 @@ def reproduce(
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once (default: one per core).")] = None,
 ) -> None:
     """Reproduce the paper's tables and figures. The same command again goes on where it stopped."""
-    if engine is Engine.local and (jobs or 1) > 1:
+    if engine is EngineName.local and (jobs or 1) > 1:
         raise UserError("--jobs needs --engine virtual: a local run has a process per client and runs alone")
     from swiftfl.cli.reproduction import Task  # loads torch, which `--help` does without
     from swiftfl.reproduce.plan import ReproductionOptions
@@ -102,7 +102,7 @@ def reproduce(
         out=out or default_folder(scale.value, fidelity.value),
         hardware=hardware.value,
         options=options,
-        workers=1 if engine is Engine.local else jobs or os.cpu_count() or 1,
+        workers=1 if engine is EngineName.local else jobs or os.cpu_count() or 1,
         command=shlex.join(["swiftfl", *sys.argv[1:]]),
     )
     names = [name for name in Name if name is not Name.all] if experiment is Name.all else [experiment]

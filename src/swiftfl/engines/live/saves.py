@@ -30,7 +30,7 @@ _MEMORY, _CODEC = "memory.", "codec."  # arrays of the update rule, and of the c
 
 
 @dataclass(frozen=True)
-class Saved:
+class ClientSave:
     """A client's state at the start of step `state.c` of an incarnation, and what it had counted by then."""
 
     state: State
@@ -46,7 +46,7 @@ def paths(folder: Path, client: int) -> tuple[Path, Path, Path]:
     return tuple(folder / f"{name}{kind}.safetensors" for kind in (".next", "", ".before"))  # type: ignore[return-value]
 
 
-def write(folder: Path, client: int, saved: Saved) -> None:
+def write(folder: Path, client: int, saved: ClientSave) -> None:
     """Add a save; the oldest goes when the new one is complete. A full disk is a UserError."""
     arrays = {**_arrays(saved.state), **_named(_CODEC, saved.codec)}
     about = {
@@ -98,7 +98,7 @@ def _move_up(folder: Path, client: int) -> None:
         raise UserError(f"cannot write {newest}: {error.strerror}") from None
 
 
-def read(file: Path, client: int, like: State) -> Saved:
+def read(file: Path, client: int, like: State) -> ClientSave:
     """A save of this client whose arrays are like those of a state; anything else is refused by name."""
     try:
         with safe_open(file, framework="numpy") as content:
@@ -120,7 +120,7 @@ def read(file: Path, client: int, like: State) -> Saved:
         raise UserError(f"{file} does not hold a model of {like.x.size} numbers and the memory of this rule")
     if not all(finite(array.reshape(-1)) for array in arrays.values()):
         raise UserError(f"{file} holds numbers that are not finite")
-    return Saved(State(arrays["x"], c, _without(_MEMORY, arrays)), incarnation, tally, codec)
+    return ClientSave(State(arrays["x"], c, _without(_MEMORY, arrays)), incarnation, tally, codec)
 
 
 def _tally(about: dict[str, Any]) -> Tally:
@@ -129,7 +129,7 @@ def _tally(about: dict[str, Any]) -> Tally:
     return Tally(**{**about, "loss_sum": 0.0, "loss_count": 0, "refused": refused})
 
 
-def read_all(folder: Path, client: int, like: State) -> tuple[list[Saved], list[str]]:
+def read_all(folder: Path, client: int, like: State) -> tuple[list[ClientSave], list[str]]:
     """The client's saves that can be used, newest first, and what is wrong with the others."""
     found, problems = [], []
     for file in paths(folder, client):
@@ -174,7 +174,7 @@ class Saver:
         if state is self._last:  # saved already: a second copy would push out the save before it
             return True
         try:
-            write(self._folder, self._client, Saved(state, self._incarnation, tally, codec))
+            write(self._folder, self._client, ClientSave(state, self._incarnation, tally, codec))
         except (OSError, UserError) as error:
             self.failed += 1
             if self.failed == 1:

@@ -278,12 +278,12 @@ class Local:
             launch = Launch(i, number, "save", c, source, alone, in_rounds)
         else:
             c = max(1, int(self.status.c(i)))
-            launch = Launch(i, number, "model", c, (self._teacher(i),), alone, in_rounds)
+            launch = Launch(i, number, "model", c, (self._source_of_model(i),), alone, in_rounds)
         self.supervisor.note("restart", i, how=launch.how, incarnation=number)
         self.supervisor.joining.add(i)
         self._launch(launch)
 
-    def _teacher(self, i: int) -> int:
+    def _source_of_model(self, i: int) -> int:
         """The most advanced neighbour that is there, or whoever is."""
         near = [k for k in self.setup.weights[i].of if k in self.living] or sorted(self.living)
         return max(near, key=lambda k: (self.status.c(k), -k))

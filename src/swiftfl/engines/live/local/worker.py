@@ -114,12 +114,12 @@ class Worker:
         """The state to start from, what was counted before, and what the journal says of where it is from."""
         i, counted = launch.client, self.status.tally(launch.client)
         if launch.how == "model":
-            (teacher,) = launch.source
+            (source,) = launch.source
             found = None
-            if teacher in transport.neighbours:  # where all neighbours are gone, it starts from the beginning
-                found = transport.read(teacher, lambda model, version: (model.copy(), version))
+            if source in transport.neighbours:  # where all neighbours are gone, it starts from the beginning
+                found = transport.read(source, lambda model, version: (model.copy(), version))
             x, version = found or (self.setup.workload.initial(self.setup.seed), 0)
-            return FirstState(self.setup.first_state(x, launch.c), counted, "model", (teacher, version))
+            return FirstState(self.setup.first_state(x, launch.c), counted, "model", (source, version))
         start = Start(launch.c, *launch.source) if launch.how == "save" else None
         first = load_start(self.folder, self.setup, i, start, launch.c)
         return replace(first, tally=counted) if counted.steps else first

@@ -73,7 +73,7 @@ class RankChannel:
         self.me, self.n = transport.i, transport.n
         self.patience = patience
         self.asked = False  # to stop; a signal handler may set it
-        self.hushed = False  # nothing more to report
+        self.silenced = False  # nothing more to report
         self.terms: list[Terms] = []
         self.supervise: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
@@ -146,7 +146,7 @@ class RankChannel:
             self._take_part(self._out)
 
     def _send_status(self) -> None:
-        if self.hushed:
+        if self.silenced:
             return
         self._version += 1
         row = self.status.rows[self.me]

@@ -2,7 +2,7 @@
 
 Every rank makes the same run and has one client (`engines.live.client`), which runs in a thread. The first
 rank also supervises, in the thread of its control channel, so that no client waits for it; it asks for
-models to evaluate, and receives the last ones (`farewell`). If it is lost itself, or does not respond, the
+models to evaluate, and receives the last ones (`gather`). If it is lost itself, or does not respond, the
 lowest rank that does receives them.
 """
 
@@ -19,7 +19,7 @@ from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.journal import Journal, journal_file
 from swiftfl.engines.live.mpi.control import FIRST, RankChannel, RankControl
 from swiftfl.engines.live.mpi.evaluator import Evaluate, Evaluations
-from swiftfl.engines.live.mpi.farewell import Farewell
+from swiftfl.engines.live.mpi.gather import FinalGather
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint, load_start
 from swiftfl.engines.live.saves import Saver
@@ -80,7 +80,7 @@ class Mpi:
         self.channel.supervise = self._supervise
         if self.supervisor.asked:
             self.channel.ask()
-        self.farewell = Farewell(self.transport, self.channel, self.job.failed, self._note_loss)
+        self.gather = FinalGather(self.transport, self.channel, self.job.failed, self._note_loss)
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
@@ -140,9 +140,9 @@ class Mpi:
             self.supervisor.warn(text, i)
         if outcome == "stopped":
             channel.wait_for(self._all_have_stopped)
-        elif self.farewell.hold(client.state.x):
+        elif self.gather.run(client.state.x):
             self.supervisor.end()
-            self.farewell.close()
+            self.gather.close()
         else:
             channel.wait_for(lambda: bool(channel.over) or channel.leaderless)
 
@@ -209,8 +209,8 @@ class Mpi:
 
     def kill(self, i: int) -> None:
         """A rank cannot be ended from here: nobody waits for it any more."""
-        if i not in self.farewell.silent and i != FIRST:
-            self.farewell.silent.add(i)
+        if i not in self.gather.silent and i != FIRST:
+            self.gather.silent.add(i)
             self.supervisor.lose(i, f"silent for {self.options.patience:g} s")
 
     def _note_loss(self, i: int, reason: str) -> None:
@@ -285,7 +285,7 @@ class Mpi:
     @property
     def models(self) -> list[Vector]:
         """Everybody's last model; x0 for the lost, and before the end."""
-        last = [self.farewell.model_of(i) for i in range(self.n)]
+        last = [self.gather.model_of(i) for i in range(self.n)]
         return [self.x0 if x is None else x.astype(self.x0.dtype) for x in last]
 
     @property
@@ -308,7 +308,7 @@ class Mpi:
         In good order if all are there. Where ranks have died, MPI_Finalize may block for ever, so each
         leaves by itself; where one does not respond, the recorder ends the job, or that one would stay.
         """
-        unresponsive = self.channel.over == 2 or bool(self.farewell.silent)
+        unresponsive = self.channel.over == 2 or bool(self.gather.silent)
         if unresponsive or (self.channel.leaderless and not self.job.failed()):
             if self.has_result:
                 self.job.abort(0)

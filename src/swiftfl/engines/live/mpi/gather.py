@@ -62,7 +62,7 @@ class Pings:
         return bool(left) and left[0] != LOST
 
 
-class Farewell:
+class FinalGather:
     """One rank's part; `lose(k, reason)` is called for each rank that is left out."""
 
     def __init__(
@@ -77,14 +77,14 @@ class Farewell:
         self.silent: set[int] = set()  # who did not respond
         self.finals: dict[int, Message] = {}
 
-    def hold(self, x: Vector) -> bool:
+    def run(self, x: Vector) -> bool:
         """Give this rank's last model away, or collect everybody's; whether this rank is the recorder."""
         if self._channel.leaderless:
             self._give_up(FIRST)
         if self._recorder == self._transport.i:
             self._collect(x)
             return True
-        self._channel.hushed = True
+        self._channel.silenced = True
         self._transport.flush(_FLUSH)
         return self._give(x)
 
