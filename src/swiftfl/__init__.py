@@ -1,5 +1,7 @@
 """swiftfl: wait-free decentralized federated learning."""
 
+import logging
+
 from swiftfl._version import __version__
 from swiftfl.graph import (
     Coefficients,
@@ -30,6 +32,9 @@ from swiftfl.graph import (
     uniform,
     watts_strogatz,
 )
+
+# What loggers say is for developers, who ask for it (logging.basicConfig); users get messages elsewhere.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "Coefficients",

@@ -217,6 +217,13 @@ def test_a_stop_on_a_full_disk_says_that_nothing_was_saved(
         run(small(), tmp_path / "run", StopAt(2))
 
 
+def test_what_is_for_developers_is_not_shown_to_users() -> None:
+    """Python prints warnings of loggers that nobody has configured: each message would come twice."""
+    program = "import logging, swiftfl; logging.getLogger('swiftfl.experiment.recorder').error('for developers')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for the beginning of a run, but not for its models."""

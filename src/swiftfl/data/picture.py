@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -9,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from swiftfl.files import write_atomically
 
 _FEW = 40
 
@@ -32,7 +35,7 @@ def draw_histogram(path: str | Path, title: str, histogram: npt.NDArray[np.int64
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20))
     undated = {"Date": None} if Path(path).suffix == ".svg" else None
     with matplotlib.rc_context({"svg.hashsalt": "swiftfl"}):  # the same picture is the same file
-        figure.savefig(path, dpi=144, metadata=undated)
+        write_atomically(Path(path), partial(figure.savefig, dpi=144, metadata=undated))
 
 
 def _bars(axes: matplotlib.axes.Axes, histogram: npt.NDArray[np.int64]) -> None:

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 
@@ -183,3 +184,14 @@ def test_the_histogram_is_drawn(tmp_path, clients):
     path = tmp_path / "labels.png"
     partition("dirichlet:0.3", balanced, clients, 0).draw_histogram(path, balanced)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path, monkeypatch):
+    def full(figure, path, **options):
+        path.write_bytes(b"half a picture")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    with pytest.raises(UserError, match=r"cannot write .*parts.png: No space left on device"):
+        partition("iid", balanced, 4, 0).draw_histogram(tmp_path / "parts.png", balanced)
+    assert list(tmp_path.iterdir()) == []
