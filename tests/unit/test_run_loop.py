@@ -219,7 +219,9 @@ def test_a_stop_on_a_full_disk_says_that_nothing_was_saved(
 
 def test_what_is_for_developers_is_not_shown_to_users() -> None:
     """Python prints warnings of loggers that nobody has configured: each message would come twice."""
-    program = "import logging, swiftfl; logging.getLogger('swiftfl.experiment.recorder').error('for developers')"
+    program = (
+        "import logging, swiftfl; logging.getLogger('swiftfl.experiment.recorder').error('for developers')"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 
