@@ -25,6 +25,9 @@ from swiftfl.data import DATASETS, PARTITIONS, Dataset, Partition
 from swiftfl.data.partition import Indices
 from swiftfl.errors import UserError
 from swiftfl.graph import TOPOLOGIES, Topology
+from swiftfl.graph.influence import Influence
+from swiftfl.graph.methods import METHODS
+from swiftfl.graph.sums import Values
 from swiftfl.rules import SGD, UpdateRule, update_rule
 from swiftfl.streams import stream
 from swiftfl.transports.base import TransportPlan, transport
@@ -94,7 +97,7 @@ def adam(*, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> 
     return Adam(beta1, beta2, epsilon)
 
 
-# --- a topology, a partition, a dataset -----------------------------------------------------------
+# --- a topology, weights, a partition, a dataset --------------------------------------------------
 
 
 @TOPOLOGIES.add("chords")
@@ -102,6 +105,12 @@ def chords(n: int, *, chord: int = 3) -> Topology:
     """A ring with chords: client i and client i + `chord` are neighbours too."""
     pairs = {tuple(sorted((i, (i + hop) % n))) for i in range(n) for hop in (1, chord) if hop % n}
     return Topology(n, sorted(pairs))
+
+
+@METHODS.add("shy")
+def shy(topology: Topology, p: Influence) -> Values:
+    """Half of the Metropolis weights: clients keep more of their own model."""
+    return 0.5 * METHODS["metropolis"](topology, p)
 
 
 @PARTITIONS.add("first_classes")

@@ -421,3 +421,26 @@ def test_the_table_is_whole_on_a_narrow_terminal(
         assert "…" not in shown
         assert max(map(len, shown.splitlines())) <= width
         assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("ranks", [False, True])
+def test_no_control_codes_where_there_is_no_terminal(ranks: bool, place: Path) -> None:
+    """A launcher of MPI gives its ranks a pseudo-terminal, even where its own output goes to a pipe."""
+    source = (
+        "from swiftfl.cli.screen import COLUMNS, show_table\n"
+        "show_table('t', {'a': dict.fromkeys(COLUMNS, 1.0)})"
+    )
+    names = {**os.environ, "TERM": "xterm-256color"} | ({"OMPI_COMM_WORLD_RANK": "0"} if ranks else {})
+    ours, theirs = os.openpty()
+    done = subprocess.Popen([sys.executable, "-c", source], stdout=theirs, cwd=place, env=names)
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    except OSError:  # the end of a pseudo-terminal
+        pass
+    os.close(ours)
+    assert done.wait(60) == 0
+    assert b"accuracy" in shown
+    assert (b"\x1b" in shown) is not ranks

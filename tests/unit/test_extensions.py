@@ -20,6 +20,7 @@ KINDS = {
     "algorithms": "one_neighbour",
     "rules": "adam",
     "topologies": "chords",
+    "weights": "shy",
     "partitions": "first_classes:FEW",
     "datasets": "moons",
     "models": "two_layers",
@@ -32,6 +33,7 @@ OWN: dict[str, list[str]] = {
     "algorithm": ["--algorithm", "one_neighbour", "--set", "algorithm.keep=0.7"],
     "rule": ["--rule", "adam", "--set", "algorithm.beta1=0.8"],
     "topology": ["--topology", "chords:chord=2"],
+    "weights": ["--weights", "shy"],
     "partition": ["--partition", "first_classes:3"],
     "dataset": ["--set", "data.dataset=moons", "--set", "data.options.noise=0.2"],
     "model": ["--model", "two_layers", "--set", "model.options.hidden=8"],
@@ -43,6 +45,7 @@ RECORDED = {
     "algorithm": ("algorithm.keep", 0.7),
     "rule": ("algorithm.beta1", 0.8),
     "topology": ("topology.options", {"chord": 2}),
+    "weights": ("weights.method", "shy"),
     "partition": ("data.partition", "first_classes:3"),
     "dataset": ("data.options", {"samples": 600, "noise": 0.2, "seed": 0}),
     "model": ("model.options", {"hidden": 8}),
@@ -100,6 +103,10 @@ def test_a_local_run_uses_them_and_is_replayed(tmp_path: Path) -> None:
     again = swiftfl("replay", str(out), cwd=tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "4 of 4 models are the same" in again.stdout
+
+
+def test_weights_of_ones_own(tmp_path: Path) -> None:
+    run_with(("weights", "topology"), tmp_path / "run")
 
 
 def test_a_codec_of_ones_own(tmp_path: Path) -> None:

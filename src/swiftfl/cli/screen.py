@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from swiftfl.transports.ranks import rank_here
+
 if TYPE_CHECKING:
     from swiftfl.experiment.measure import Measurement
 
@@ -43,9 +45,18 @@ def default_folder(name: str) -> Path:
     return Path("runs", f"{name}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
+def plain_console(stderr: bool = False) -> Console:
+    """A console that writes no control codes where nobody can be at a terminal.
+
+    Under MPI that is everywhere: a launcher may give its ranks a pseudo-terminal, whatever its own output is.
+    """
+    under_mpi = rank_here() is not None
+    return Console(stderr=stderr, highlight=False, force_terminal=False if under_mpi else None)
+
+
 def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str = "virtual") -> None:
     """The metrics of some runs, one row each; `times` are virtual or real."""
-    console = Console(highlight=False)
+    console = plain_console()
     lines = [
         [name, *("-" if numbers[k] is None else form.format(numbers[k]) for k, (_, form) in COLUMNS.items())]
         for name, numbers in rows.items()
@@ -69,7 +80,7 @@ class LiveProgress:
     """A bar per run with rates and time left; on a pipe, a line every few seconds."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True)
+        self.console = plain_console(stderr=True)
         self.bars = Progress(
             TextColumn("[bold]{task.description:<9}"),
             BarColumn(bar_width=20),
