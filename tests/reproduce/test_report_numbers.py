@@ -18,6 +18,7 @@ from swiftfl.reproduce.report.times import (
     here,
     in_paper,
     live_table,
+    predicted_change,
     printed_row,
     time_tables,
 )
@@ -172,6 +173,20 @@ def test_what_the_calibration_fixes_is_no_prediction(
     assert said == sum(cell != "calibrated" for cell in cells)
     elsewhere = time_tables(predicted_times(*case, hardware="measured"))[0].rows[0]
     assert all(isinstance(elsewhere[k], float) for k in (4, 7))
+
+
+@pytest.mark.parametrize(("group", "fixed"), [("16", True), ("8", False)])
+def test_a_change_between_calibrated_numbers_is_no_prediction(group: str, fixed: bool) -> None:
+    recorded = predicted_times("clients", group, "swift_c0")
+    parts = {"compute": 1.0, "communication": 2.0, "waiting": 0.0}
+    recorded.about["methods"]["dsgd_c0"] = "D-SGD"
+    recorded.predicted[group]["dsgd_c0"] = parts
+    row = time_tables(recorded)[1].rows[0]
+    expected = ("calibrated", "calibrated") if fixed else (pytest.approx(-50.0), pytest.approx(-75.0))
+    assert (row[3], row[5]) == expected
+    assert ("calibrated on it" in findings(recorded)[0]) == fixed
+    recorded.predicted.clear()
+    assert predicted_change(recorded, group, "swift_c0", "comm") is None
 
 
 def test_measured_changes_are_told_without_and_with_waiting() -> None:

@@ -110,7 +110,7 @@ def _experiment_section(recorded: RecordedExperiment) -> page.PageSection:
     blocks = [
         *(page.paragraph(sentence, "missing") for sentence in recorded.missing()),
         page.part("Findings", page.bullets(findings(recorded))),
-        page.part("Times: paper, here, difference", *_saved(folder, time_tables(recorded))),
+        page.part("Times: paper, here, error", *_saved(folder, time_tables(recorded))),
         page.gallery(drawn(bar_pictures(recorded), figures)),
         page.part("Measured on this machine", *_saved(folder, [live_table(recorded)])),
         page.part("What was learnt", *_saved(folder, [learning_table(recorded), runs_table(recorded)])),

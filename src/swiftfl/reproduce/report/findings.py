@@ -13,9 +13,11 @@ from swiftfl.reproduce.report.recorded import RecordedExperiment
 from swiftfl.reproduce.report.times import (
     REFERENCE,
     change_in_paper,
+    change_is_calibrated,
     here,
     live_times,
     merged,
+    predicted_change,
     prediction_error,
 )
 
@@ -57,7 +59,7 @@ def _glance(recorded: RecordedExperiment, group: str, method: str) -> list[Cell]
     reach = reached(recorded, group, method)
     return [
         change_in_paper(recorded.name, group, method, "comm"),
-        change(ours.communication, theirs.communication),
+        predicted_change(recorded, group, method, "comm"),
         change(ours.overhead, theirs.overhead),
         change(ours.total, theirs.total),
         reach.cell(reach.ratios, 2),
@@ -88,9 +90,10 @@ def _communication(recorded: RecordedExperiment) -> list[str]:
         ours, theirs = here(recorded, group, SWIFT), here(recorded, group, REFERENCE)
         if ours.total is not None and theirs.total is not None:
             printed = change_in_paper(recorded.name, group, SWIFT, "comm")
+            fixed = ", calibrated on it" if change_is_calibrated(recorded, group, SWIFT, "comm") else ""
             said.append(
                 f"{label} {percent(change(ours.communication, theirs.communication))}"
-                + ("" if printed is None else f" (paper {percent(printed)})")
+                + ("" if printed is None else f" (paper {percent(printed)}{fixed})")
                 + f", with waiting {percent(change(ours.overhead, theirs.overhead))}"
             )
     return [f"SWIFT C_0's predicted communication against D-SGD's: {'; '.join(said)}."] if said else []
