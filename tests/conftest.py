@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 
+pytest_plugins = ["browser_fixtures"]
+
 with contextlib.suppress(ImportError):  # tests of graphs need no torch, and `make test-pythons` may have none
     import torch
 

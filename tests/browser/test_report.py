@@ -11,7 +11,7 @@ import report_folder
 from swiftfl.reproduce.report.document import write
 
 if TYPE_CHECKING:
-    from browser.conftest import Open
+    from browser_fixtures import Open
 
 UNSEEN = """() => [...document.querySelectorAll("figure img")].filter(image => {
   const box = image.getBoundingClientRect();

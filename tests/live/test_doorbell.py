@@ -106,7 +106,11 @@ def test_without_a_doorbell_there_is_only_sleep(monkeypatch: pytest.MonkeyPatch)
 
 def attacker(address: bytes) -> socket.socket:
     found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    found.connect(address)
+    try:
+        found.connect(address)
+    except OSError:
+        found.close()
+        raise
     return found
 
 

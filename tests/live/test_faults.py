@@ -159,15 +159,14 @@ def test_nobody_outlives_a_killed_parent(tmp_path: Path) -> None:
     path = f"{tests}:{tests.parent}:{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-c", PARENT, str(tmp_path / "clients")]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert parent.stdout is not None
-        theirs = [int(word) for word in parent.stdout.readline().split()]
-        assert len(theirs) == 5
-        assert all(map(alive, theirs))
-    finally:
-        parent.kill()
-        parent.wait(timeout=LIMIT)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        try:
+            assert parent.stdout is not None
+            theirs = [int(word) for word in parent.stdout.readline().split()]
+            assert len(theirs) == 5
+            assert all(map(alive, theirs))
+        finally:
+            parent.kill()
     until(lambda: not any(map(alive, theirs)), "the end of every client", 5)
 
 

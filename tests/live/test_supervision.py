@@ -11,7 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, Unhurried, events, live_setup, pids, resumed, running, steps, under_way, until
+from live_worlds import (
+    LIMIT,
+    Unhurried,
+    alive,
+    events,
+    live_setup,
+    pids,
+    resumed,
+    running,
+    steps,
+    under_way,
+    until,
+)
 
 from swiftfl.algorithms import Gossip, Matcha, Swift, dsgd, pasgd
 from swiftfl.engines import Setup
@@ -129,7 +141,7 @@ def test_a_failing_supervisor_is_an_error_and_the_run_can_be_resumed(
         ):
             engine.wait(LIMIT)
         mine = pids(engine)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in mine)
+    until(lambda: not any(map(alive, mine)), "the end of every client")
     with resumed(setup, folder) as engine:
         assert engine.resume.iteration >= 4 * 4
         assert engine.wait(LIMIT)

@@ -91,6 +91,6 @@ def test_a_network_that_changes_keeps_them() -> None:
         network=lambda: Membership(graph, p, "uniform", dynamics, 0),
     )
     engine = run_to_end(Virtual(setup))
-    assert dict(engine.terms[0].w.of) == pytest.approx({1: 1 / 3, 2: 1 / 3})
+    assert dict(engine.world.records[0].terms.w.of) == pytest.approx({1: 1 / 3, 2: 1 / 3})
     assert [row["checked"] for row in engine.take_log() if row["event"] == "renew"] == ["abc"]
     assert promised("metropolis") == "abcd"
