@@ -3,7 +3,7 @@
     python benchmarks/mpi.py [--epochs 3] [--seconds 0.04] [--clients 16] [--cnn] [--tcp]
 
 It starts itself under mpiexec. `--tcp` forbids Open MPI to use shared memory. CPU is that of all threads of a
-rank: its client, the thread that moves messages, and the office.
+rank: its client, the thread that moves messages, and the control channel.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ RECORDED = {
     "algorithm": ("algorithm.keep", 0.7),
     "rule": ("algorithm.beta1", 0.8),
     "topology": ("topology.options", {"chord": 2}),
-    "weights": ("weights.method", "shy"),
+    "weights": ("algorithm.weights", "shy"),
     "partition": ("data.partition", "first_classes:3"),
     "dataset": ("data.options", {"samples": 600, "noise": 0.2, "seed": 0}),
     "model": ("model.options", {"hidden": 8}),

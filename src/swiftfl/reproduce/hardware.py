@@ -33,13 +33,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config, CostsConfig
 from swiftfl.reproduce.printed import printed
 
-HardwareName = Literal["paper", "measured"]
 
 TRAINING_SAMPLES = 50_000
 NEIGHBOURS, CLIENTS = 2, 16
