@@ -39,7 +39,6 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config, CostsConfig
 from swiftfl.reproduce.printed import printed
 
-
 TRAINING_SAMPLES = 50_000
 NEIGHBOURS, CLIENTS = 2, 16
 """Of the ring of the baseline table."""
