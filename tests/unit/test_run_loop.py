@@ -18,6 +18,7 @@ import pytest
 from test_experiment import StopAt, same, small
 
 from swiftfl.cli.main import run_command
+from swiftfl.engines.simulation.virtual import Virtual
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.differences import difference
@@ -134,7 +135,7 @@ def test_the_command_of_a_diverged_run_has_its_own_exit_code(
     assert run_command([*line, str(tmp_path / "run"), "--json"]) == 3
     shown = capsys.readouterr()
     assert json.loads(shown.out, parse_constant=pytest.fail)["diverged"] is True
-    assert re.fullmatch(r"swiftfl: diverged at epoch .*\n", shown.err)
+    assert re.fullmatch(r"(swiftfl: warning: .* was left out\n)*swiftfl: diverged at epoch .*\n", shown.err)
     assert run_command([*line, str(tmp_path / "again")]) == 3
 
 
@@ -255,6 +256,22 @@ def test_a_full_disk_from_a_shell(
     assert Path(found["run"]).parent == temporary
     assert (Path(found["run"]) / "models.safetensors").is_file()
     assert "No space left on device" in shown.err
+
+
+def test_warnings_are_shown_at_once_the_first_five(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings = [{"event": "warning", "text": f"number {i}", "iteration": 1, "time": 0.0} for i in range(12)]
+    pending, shown = [warnings], []
+    monkeypatch.setattr(Virtual, "take_log", lambda engine: pending.pop() if pending else [])
+    run(small(), tmp_path / "run", At(1, lambda: shown.append(capsys.readouterr().err)))
+    (shown_at_once,) = shown
+    assert [line for line in shown_at_once.splitlines() if "warning: " in line] == [
+        f"swiftfl: warning: number {i}" for i in range(5)
+    ]
+    assert shown_at_once.count("there are further warnings") == 1
+    recorded = RunFolder.open(tmp_path / "run").read_rows("events.jsonl")
+    assert [row for row in recorded if row["event"] == "warning"] == warnings
 
 
 # --- what was saved ------------------------------------------------------------------------------

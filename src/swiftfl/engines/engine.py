@@ -9,6 +9,10 @@ from swiftfl.engines.setup import Setup
 from swiftfl.vector import Vector
 
 
+WARNING = "warning"
+"""The event, in every engine's log, that a user should see; it has a `text`."""
+
+
 class Engine(Protocol):
     """A run that can be started, looked at and closed."""
 

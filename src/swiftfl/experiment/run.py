@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from swiftfl.engines.engine import Engine
+from swiftfl.engines.engine import WARNING, Engine
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build, resolve
 from swiftfl.experiment.config import Config, parse
@@ -30,6 +30,7 @@ from swiftfl.record import RunFolder
 from swiftfl.vector import Vector
 
 _SECONDS_BETWEEN_PROGRESS = 0.5
+_MOST_WARNINGS = 5  # that are shown at once; all are recorded
 _log = logging.getLogger(__name__)
 
 
@@ -162,6 +163,7 @@ class _Loop:
         self.progress, self.checkpoint_every = progress, checkpoint_every
         self.total = total_steps(parts)
         self.diverged = False
+        self._warnings = 0  # so far
         self._told = self._saved = time.monotonic()
 
     def run(self) -> Result:
@@ -184,7 +186,7 @@ class _Loop:
         finally:
             engine.close()
             if runner.leads:
-                self.recorder.log(engine.take_log())
+                self._take_log()
 
     # --- while it goes on ------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class _Loop:
         due = self.runner.advance(stop)
         if not self.runner.leads:
             return
-        self.recorder.log(self.engine.take_log())
+        self._take_log()
         if due and (self.engine.members() or not self.engine.over):
             self._measure()
         if due or time.monotonic() - self._told >= _SECONDS_BETWEEN_PROGRESS:
@@ -202,6 +204,17 @@ class _Loop:
             self._stop()
         if self.checkpoint_every is not None and not self.engine.over:
             self._save_if_due(self.checkpoint_every)
+
+    def _take_log(self) -> None:
+        """Record what happened, and show warnings, the first few."""
+        new = self.engine.take_log()
+        self.recorder.log(new)
+        for text in [event["text"] for event in new if event["event"] == WARNING]:
+            self._warnings += 1
+            if self._warnings <= _MOST_WARNINGS:
+                notice(f"warning: {text}")
+            if self._warnings == _MOST_WARNINGS + 1:
+                notice(f"there are further warnings, which are recorded in {EVENTS}")
 
     def _measure(self, at: float | None = None) -> None:
         """Measure and record, as of now or of a given time; see whether the run has diverged."""
@@ -268,7 +281,7 @@ class _Loop:
             return Result(self.config, {}, [], [])
         if not self.runner.leads:  # whoever led is lost
             recorder.folder = None if self.path is None else RunFolder.open(self.path)
-        recorder.log(engine.take_log())
+        self._take_log()
         if not engine.members():
             self._fail()
         if recorder.last is None or (recorder.last.iteration != engine.iteration and not self.diverged):

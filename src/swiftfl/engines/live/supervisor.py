@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+from swiftfl.engines.engine import WARNING
 from swiftfl.engines.influence import rate_report
 from swiftfl.engines.live.common_round import CommonRound
 from swiftfl.engines.live.inbox import REASONS
@@ -179,7 +180,7 @@ class Supervisor:
     def warn(self, text: str, client: int | None = None) -> None:
         """A warning to the user."""
         self.warnings.append(text)
-        self.note("warning", client, text=text)
+        self.note(WARNING, client, text=text)
 
     # --- decisions ---------------------------------------------------------------------------------
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from swiftfl.engines.engine import WARNING
 from swiftfl.engines.membership import CHANGES
 from swiftfl.engines.saved import Saved, Tree
 
-WARNING = "warning"
 EVENTS = (*CHANGES, WARNING)
 """The events that a simulated engine reports."""
 

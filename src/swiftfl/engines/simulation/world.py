@@ -15,12 +15,13 @@ from typing import Any
 from swiftfl.client import State
 from swiftfl.costs import Costs
 from swiftfl.engines.discard import discard_message, kept, moved
+from swiftfl.engines.engine import WARNING
 from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.barriers import ExchangeBarrier, ReduceBarrier
 from swiftfl.engines.simulation.batched_mix import BatchedMixes, worthwhile
 from swiftfl.engines.simulation.cells import Cells
-from swiftfl.engines.simulation.event_log import WARNING, EventLog
+from swiftfl.engines.simulation.event_log import EventLog
 from swiftfl.engines.simulation.event_queue import EventQueue
 from swiftfl.engines.simulation.gradients import PendingGradients
 from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version

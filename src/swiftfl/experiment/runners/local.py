@@ -15,7 +15,6 @@ from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.differences import refuse_changes
 from swiftfl.experiment.measure import Measurement
-from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.runner import LivePace, Past, Row
 from swiftfl.experiment.signals import StopRequest
 from swiftfl.files import write_json
@@ -50,8 +49,6 @@ class LocalRunner:
         check_configuration(folder, self.config)
         clients = folder.path / CLIENTS
         point = find_resume_point(clients, parts.setup, past.elapsed, from_start)
-        for note in point.notes:
-            notice(note)
         self.engine = self._make(parts, clients, point)
         return self.engine
 
