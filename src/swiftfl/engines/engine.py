@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from swiftfl.engines.setup import Setup
 from swiftfl.vector import Vector
 
-
 WARNING = "warning"
 """The event, in every engine's log, that a user should see; it has a `text`."""
 
