@@ -1,4 +1,4 @@
-"""What an algorithm is: a name, an update rule and a step, written once, as one client lives it.
+"""What an algorithm is: a name, an update rule and a step, written once, from the view of one client.
 
 `step` is a generator function from `State` to `State` that yields verbs. It does no I/O, reads no
 clock and holds no lock; the engine owns the loop, the order, the time and the record.

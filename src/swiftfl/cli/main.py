@@ -68,7 +68,7 @@ def run_command(arguments: list[str]) -> int:
         code = app(arguments, standalone_mode=False, prog_name="swiftfl")
         if code == INTERRUPTED:
             raise KeyboardInterrupt  # which typer turned into this code
-        sys.stdout.flush()  # so that a full disk is told here and not by the interpreter's end
+        sys.stdout.flush()  # so that a full disk is noticed here, not when the interpreter ends
         return code if isinstance(code, int) else 0
     except UserError as error:
         return _fail(str(error))
@@ -94,7 +94,7 @@ def _fail(message: str) -> int:
 
 
 def _tell(message: str, first_rank_only: bool = False) -> None:
-    """One line; of many ranks the first one tells it, and then its launcher ends the others."""
+    """One line; of many ranks the first one prints it, and then its launcher ends the others."""
     if rank_here():
         time.sleep(_FIRST_RANK_TELLS)
         if first_rank_only:

@@ -155,9 +155,9 @@ def _draw_in(result: Result, folder: Path) -> None:
 
 
 def _show(result: Result, as_json: bool) -> None:
-    """The result, whatever became of its files; the exit code tells what did."""
+    """The result, even where its files could not be written; the exit code says so."""
     if not result.summary:
-        return  # another rank tells
+        return  # another rank prints it
     drawn = _draw(result)
     if as_json:
         where = None if result.folder is None else str(result.folder)

@@ -96,7 +96,7 @@ class _TooLargeError(Exception):
 
 
 class _Ceiling:
-    """Stops a download that goes on and on; in place of a progress bar, which is told of every piece."""
+    """Stops a download that goes on and on; in place of a progress bar, which is called for every piece."""
 
     total = 0
 

@@ -174,7 +174,7 @@ def _take(pools: list[Indices], k: int, quota: int) -> list[Indices]:
 
 
 def _check_supply(supply: list[int], own: list[int], sizes: list[int], degree: float) -> None:
-    """Every class must have what its clients want of it; if not, tell the degree that would do."""
+    """Every class must have what its clients want of it; if not, name the degree that would do."""
     c = len(supply)
     short = [k for k in range(c) if sum(own[k::c]) > supply[k]]
     if short:

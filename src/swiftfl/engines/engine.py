@@ -1,4 +1,4 @@
-"""What every engine tells of its run, so that one loop can run, measure and record them all."""
+"""What every engine reports of its run, so that one loop can run, measure and record them all."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Engine(Protocol):
         """The members whose last step gave numbers that are not finite, and was left out."""
 
     def figures(self) -> dict[str, Any]:
-        """The numbers of the summary that only this engine can tell."""
+        """The numbers of the summary that only this engine has."""
 
 
 class SimulatedEngine(Engine, Protocol):

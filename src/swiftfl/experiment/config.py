@@ -393,6 +393,6 @@ def _known(path: list[str]) -> tuple[list[str], str]:
     for part in path:
         inner = section.model_fields[part].annotation if part in section.model_fields else None
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            break  # a list of small sections: its own names are told by the documentation
+            break  # a list of small sections: its own names are in the documentation
         section = inner
     return list(section.model_fields), ".".join(path) or "a configuration"

@@ -88,7 +88,7 @@ def mean_per_epoch(seconds: Sequence[float], epochs: Sequence[float]) -> float:
 
 
 def summarise(engine: Engine, last: Measurement) -> dict[str, Any]:
-    """The numbers of the table, and what only this engine can tell."""
+    """The numbers of the table, and those that only this engine has."""
     split = times_per_epoch(engine)
     return {
         "accuracy": last.accuracy,

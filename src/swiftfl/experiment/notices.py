@@ -7,6 +7,6 @@ import sys
 
 
 def notice(text: str) -> None:
-    """Tell it; a standard error that nobody reads any more does not end a run."""
+    """Print it; a standard error that nobody reads any more does not end a run."""
     with contextlib.suppress(OSError, ValueError):
         print(f"swiftfl: {' '.join(text.split())}", file=sys.stderr, flush=True)

@@ -77,7 +77,7 @@ class Recorder:
             self.attempt(lambda folder: folder.append(EVENTS, *events))
 
     def attempt(self, write: Callable[[RunFolder], None]) -> str | None:
-        """Write something to the folder; what is wrong if that fails, which is told the first time."""
+        """Write something to the folder; what is wrong if that fails, which is reported the first time."""
         if self.folder is None:
             return None
         try:

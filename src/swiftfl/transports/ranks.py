@@ -1,4 +1,4 @@
-"""What a launcher of MPI tells a process before MPI is started."""
+"""What a process knows from the launcher of MPI before MPI is started."""
 
 from __future__ import annotations
 

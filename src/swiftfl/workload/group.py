@@ -93,7 +93,7 @@ class Group:
         }
 
     def _named(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
-        """What fails together because it fails alone is told as alone: with the client and its batch."""
+        """What fails together because it fails alone is reported as alone: with the client and its batch."""
         try:
             return self._same_size(xs, batches)
         except UserError:

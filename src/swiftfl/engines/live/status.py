@@ -1,4 +1,4 @@
-"""What an engine and its clients on one machine tell each other without ever waiting: a shared table.
+"""A shared table, in which an engine and its clients on one machine report to each other without waiting.
 
 Each client writes its own row and nobody else's; the engine writes one row of orders. All entries are
 aligned 64-bit numbers, so that none is ever seen half written. The table is anonymous memory, inherited

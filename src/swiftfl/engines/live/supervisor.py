@@ -1,4 +1,4 @@
-"""What every live run is led by, whoever makes its processes: who lives, who is lost, when all stop.
+"""What leads every live run, whoever makes its processes: who is alive, who is lost, when all stop.
 
 An engine owns a supervisor and calls `tick` every few hundredths of a second; no client ever waits for it.
 What the supervisor decides, the engine carries out (`Clients`): it knows how to reach its clients.

@@ -1,7 +1,7 @@
 """One public battery that any transport must pass: `swiftfl check-transport NAME`.
 
 Each check is a small experiment with real clients: processes that are stopped and killed where the
-transport has processes, threads where it lives in one. To check a transport of your own:
+transport has processes, threads where it stays in one. To check a transport of your own:
 
     from swiftfl.transports.base import TransportEntry
     from swiftfl.transports.conformance import battery

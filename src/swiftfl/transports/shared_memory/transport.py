@@ -1,7 +1,7 @@
 """Clients on one machine: models in shared memory, one copy to publish, none to read.
 
 The parent makes the memory before it starts its clients; each client connects *after* its process
-was forked (or spawned: a plan can be pickled while its maker lives). There is no server, no thread
+was forked (or spawned: a plan can be pickled while its maker is running). There is no server, no thread
 and no named object: whatever happens to a process, the kernel frees its locks, and the memory goes
 with the last process that uses it.
 
