@@ -207,6 +207,34 @@ def test_a_blocked_client_is_given_up_when_all_others_have_finished() -> None:
     assert [steps(engine)[i] for i in engine.members()] == [21.0] * 3
 
 
+def test_a_client_that_is_stopped_while_it_waits_does_not_cost_the_others_their_saves(tmp_path: Path) -> None:
+    """In rounds everybody waits then, and it has to be found out for whom."""
+    setup, folder = live_setup(dsgd(), method="metropolis", epochs=10_000), tmp_path / "clients"
+    with running(setup, folder, patience=1.0) as engine:
+        under_way(engine)
+        pid = pids(engine)[1]
+
+        def stopped_while_it_waits() -> bool:
+            os.kill(pid, signal.SIGSTOP)
+            until(lambda: engine.is_stopped(1), "the stop", 5)
+            if engine.status.waits(1):
+                return True
+            os.kill(pid, signal.SIGCONT)
+            return False
+
+        until(stopped_while_it_waits)
+        time.sleep(0.2)  # until the others wait for it
+        engine.stop()
+        assert engine.wait(LIMIT)
+        assert engine.stopped
+        (lost,) = events(engine, "lost")
+        assert (lost["client"], lost["reason"]) == (1, "did not stop within 1 s")
+    setup.__dict__["epochs"] = 4
+    point = find_resume_point(folder, setup)
+    assert all(start is not None and start.c > 3 for start in point.starts)
+    assert point.notes[0].startswith("clients [1] have no save of round")
+
+
 @pytest.mark.parametrize(("algorithm", "method"), [(Swift(), "ccs"), (dsgd(), "metropolis")])
 @pytest.mark.parametrize("all_others_finish", [False, True])
 def test_a_blocked_client_does_not_keep_the_others_from_stopping(

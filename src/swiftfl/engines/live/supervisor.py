@@ -36,6 +36,9 @@ class Clients(Protocol):
     def renew(self, from_round: int) -> None:
         """Renew the coefficients among the known clients; they hold from this round on."""
 
+    def is_stopped(self, i: int) -> bool:
+        """Whether the process of client i is stopped from outside, or gives no sign of life."""
+
     def kill(self, i: int) -> None:
         """End client i, which does not answer; its loss is reported when it has ended."""
 
@@ -237,9 +240,18 @@ class Supervisor:
         if late and now - self._stop_since >= self.options.patience:
             self._stop_since = now  # those who wait for the blocked ones get as long again
             self._cut_off = True
-            blocked = [i for i in late if phases[i] != HOLDING and not self.status.waits(i)]
-            for i in blocked or late:
+            for i in self._blocked(phases, late):
                 self.give_up(i, f"did not stop within {self.options.patience:g} s")
+
+    def _blocked(self, phases: Mapping[int, int], late: list[int]) -> list[int]:
+        """Of those who do not stop, the ones that the others wait for."""
+        moving = [i for i in late if phases[i] != HOLDING] or late
+        if busy := [i for i in moving if not self.status.waits(i)]:
+            return busy
+        if stopped := [i for i in moving if self.clients.is_stopped(i)]:
+            return stopped
+        behind = min(self.status.c(i) for i in moving)  # everybody waits, in the end for the last
+        return [i for i in moving if self.status.c(i) == behind]
 
     def _watch(self, phases: Mapping[int, int]) -> None:
         """Report who makes no progress; when everybody else has finished, do not wait for them."""

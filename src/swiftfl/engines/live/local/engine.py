@@ -314,6 +314,13 @@ class Local:
             if i in self.living and i not in self.supervisor.joining:
                 self._send(i, Terms(w, scale, from_round))
 
+    def is_stopped(self, i: int) -> bool:
+        try:
+            about = Path(f"/proc/{self.pid(i)}/stat").read_text()
+        except (OSError, KeyError):
+            return False
+        return about.rpartition(")")[2].split()[0] in ("T", "t")
+
     def kill(self, i: int) -> None:
         assert self.fork_server is not None
         self.fork_server.kill(i)

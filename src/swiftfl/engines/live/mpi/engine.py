@@ -207,6 +207,9 @@ class Mpi:
     def renew(self, from_round: int) -> None:
         self.channel.renew(from_round)
 
+    def is_stopped(self, i: int) -> bool:
+        return self.channel.silence.of(i) > self.options.patience / 2
+
     def kill(self, i: int) -> None:
         """A rank cannot be ended from here: nobody waits for it any more."""
         if i not in self.gather.silent and i != FIRST:
