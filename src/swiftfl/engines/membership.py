@@ -16,6 +16,7 @@ model of a neighbour, with its own weight at one until the renewal that includes
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from swiftfl.graph import Coefficients, Topology, communication_coefficients, fr
 from swiftfl.streams import stream
 from swiftfl.vector import Weights
 
+_log = logging.getLogger(__name__)
 Kind = Literal["crash", "return", "leave", "join", "sleep", "edge_down", "edge_up", "notice", "renew"]
 OF_A_CLIENT = ("crash", "return", "leave", "join", "sleep")
 OF_AN_EDGE = ("edge_down", "edge_up")
@@ -230,6 +232,7 @@ class Membership:
             for position, (i, scale) in enumerate(zip(members, self._scales(members), strict=True)):
                 w = coefficients.weights(position)
                 renewed[i] = Weights(w.own, {members[k]: value for k, value in w.of.items()}), scale
+        _log.debug("renewal %d: new coefficients for %d clients", self.renewals, len(renewed))
         return renewed
 
     def _scales(self, members: list[int]) -> list[float]:

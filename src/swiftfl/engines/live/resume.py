@@ -8,6 +8,7 @@ first step is refused, unless that is asked for.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ from swiftfl.engines.live.status import Tally
 from swiftfl.engines.setup import Setup
 from swiftfl.errors import UserError
 from swiftfl.vector import Memory
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ def find_resume_point(
     saved = [[start.incarnation for start in mine.starts.values()] for mine in saves]
     incarnations = [1 + max([-1, *known[i], *saved[i]]) for i in range(setup.n)]
     session = 1 + max([0, *(each.session for mine in journals for each in mine)])
+    _log.debug("session %d starts from %s", session, starts)
     return ResumePoint(tuple(starts), tuple(incarnations), session, elapsed, tuple(notes))
 
 
