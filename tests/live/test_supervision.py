@@ -27,9 +27,10 @@ from live_worlds import (
 
 from swiftfl.algorithms import Gossip, Matcha, Swift, dsgd, pasgd
 from swiftfl.engines import Setup
-from swiftfl.engines.live.local.engine import allow_descriptors
+from swiftfl.engines.live.local.engine import Local, allow_descriptors
 from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.resume import find_resume_point
+from swiftfl.engines.live.status import FINISHED, RUNNING
 from swiftfl.engines.live.supervisor import Supervisor
 from swiftfl.errors import UserError
 from swiftfl.graph import ring
@@ -205,6 +206,22 @@ def test_a_blocked_client_is_given_up_when_all_others_have_finished() -> None:
     assert "client 1 has made no progress for" in engine.supervisor.warnings[0]
     assert not engine.stopped
     assert [steps(engine)[i] for i in engine.members()] == [21.0] * 3
+
+
+def test_a_client_that_seems_to_wait_is_given_up_when_all_others_have_finished() -> None:
+    """Such as one that was stopped in its last exchange: nobody is left whom it could wait for."""
+    engine, killed = Local(live_setup(dsgd(), method="metropolis", epochs=4)), []
+    engine.kill = killed.append  # type: ignore[method-assign]
+    supervisor, status = engine.supervisor, engine.status
+    status.go()
+    for i in range(4):
+        status.enter(i, RUNNING if i == 1 else FINISHED)
+    status.set_waits(1, True)
+    supervisor.tick(range(4))
+    assert killed == []
+    supervisor.watchdog._since[1] -= 11.0
+    supervisor.tick(range(4))
+    assert killed == [1]
 
 
 def test_a_client_that_is_stopped_while_it_waits_does_not_cost_the_others_their_saves(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ class Supervisor:
         if self.asked or len(behind) == len(phases):
             return
         if all(self.watchdog.is_late(i, patience) for i in behind):
-            for i in self.watchdog.stalled(phases, patience):
+            for i in self.watchdog.stalled(phases, patience) or self._blocked(phases, behind):
                 if i not in self.given_up:
                     self.give_up(
                         i, f"no progress for {self.watchdog.idle(i):.0f} s while all others finished"

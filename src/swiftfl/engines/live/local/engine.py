@@ -315,9 +315,11 @@ class Local:
                 self._send(i, Terms(w, scale, from_round))
 
     def is_stopped(self, i: int) -> bool:
+        if self.fork_server is None or i not in self.fork_server.pids:
+            return False
         try:
             about = Path(f"/proc/{self.pid(i)}/stat").read_text()
-        except (OSError, KeyError):
+        except OSError:
             return False
         return about.rpartition(")")[2].split()[0] in ("T", "t")
 
