@@ -227,7 +227,7 @@ def test_a_client_that_seems_to_wait_is_given_up_when_all_others_have_finished()
 def test_a_client_that_is_stopped_while_it_waits_does_not_cost_the_others_their_saves(tmp_path: Path) -> None:
     """In rounds everybody waits then, and it has to be found out for whom."""
     setup, folder = live_setup(dsgd(), method="metropolis", epochs=10_000), tmp_path / "clients"
-    with running(setup, folder, patience=1.0) as engine:
+    with running(setup, folder, patience=1.0, stall_seconds=1.0) as engine:
         under_way(engine)
         pid = pids(engine)[1]
 
@@ -240,7 +240,7 @@ def test_a_client_that_is_stopped_while_it_waits_does_not_cost_the_others_their_
             return False
 
         until(stopped_while_it_waits)
-        time.sleep(0.2)  # until the others wait for it
+        until(lambda: any("client 1 has made no progress" in text for text in engine.supervisor.warnings))
         engine.stop()
         assert engine.wait(LIMIT)
         assert engine.stopped

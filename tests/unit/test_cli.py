@@ -151,6 +151,7 @@ BAD = [
     ("run digits --lr nan", "finite"),
     ("run digits --lr inf", "finite"),
     ("run digits --lr=-1", "--lr must be at least 0"),
+    ("run synthetic --set data.options.samples=1000000000000", "of memory"),
     ("run digits --momentum 1", "momentum"),
     ("run digits --epochs 0", "--epochs must be at least 1, not 0"),
     ("run digits --iterations 0", "--iterations must be at least 1, not 0"),
@@ -381,6 +382,11 @@ def test_a_stopped_run_says_how_to_go_on(place: Path) -> None:
     assert err.splitlines()[-1] == "swiftfl: stopped; to go on: swiftfl resume out"
     assert "Traceback" not in err
     assert (place / "out" / "checkpoint").is_dir()
+
+
+def test_a_step_size_of_zero_warns(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["run", "digits", "--lr", "0", "--clients", "3", "--iterations", "3", "--json"]) == 0
+    assert "(--lr) of 0 trains nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["ccs", "ccs_by_rate"])

@@ -255,12 +255,15 @@ class Supervisor:
 
     def _watch(self, phases: Mapping[int, int]) -> None:
         """Report who makes no progress; when everybody else has finished, do not wait for them."""
-        stalled = self.watchdog.stalled(phases, self.options.stall_seconds)
+        seconds = self.options.stall_seconds
+        stalled = self.watchdog.stalled(phases, seconds)
+        behind = [i for i, phase in phases.items() if phase != FINISHED]
+        if not stalled and behind and all(self.watchdog.is_late(i, seconds) for i in behind):
+            stalled = self._blocked(phases, behind)  # everybody waits: whom for?
         for i in sorted(set(stalled) - self._reported):
             self.warn(f"client {i} has made no progress for {self.watchdog.idle(i):.0f} s", i)
         self._reported = set(stalled)
         patience = self.options.patience
-        behind = [i for i, phase in phases.items() if phase != FINISHED]
         if self.asked or len(behind) == len(phases):
             return
         if all(self.watchdog.is_late(i, patience) for i in behind):
