@@ -97,6 +97,7 @@ def _named(
 ) -> Topology:
     if name is None:
         raise UserError(f"name a topology ({', '.join(TOPOLOGIES)}) or give --edges FILE")
+    flag_names = {"clusters", *options}
     flags = {option: value for option, value in options.items() if value is not None}
     name, options = name_and_options(name)
     options |= flags
@@ -109,7 +110,7 @@ def _named(
         return topology(name, clients, clusters=clusters, seed=seed, **options)
     except SettingError as error:
         option = error.key.removeprefix("option ")
-        typed = f"--{option}" if option in {"clusters", *flags} else error.key
+        typed = f"--{option}" if option in flag_names else error.key
         raise error.renamed(typed) from None
 
 
