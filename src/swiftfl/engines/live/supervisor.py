@@ -55,8 +55,8 @@ class Supervisor:
         setup: Setup,
         options: LiveOptions,
         clients: Clients,
-        elapsed: float = 0.0,
-        notice_seconds: float = 0.5,
+        elapsed: float,
+        notice_seconds: float,
     ) -> None:
         self.setup, self.options, self.clients = setup, options, clients
         self.n, self.in_rounds = setup.n, setup.algorithm.in_rounds

@@ -22,7 +22,7 @@ from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.measure import Measurement, assess, measurement_of
 from swiftfl.experiment.notices import notice
-from swiftfl.experiment.runners.local import check_configuration, keep_configuration, live_options
+from swiftfl.experiment.runners.live import LiveRunner, check_configuration, keep_configuration, live_options
 from swiftfl.experiment.runners.runner import Past, Row
 from swiftfl.experiment.signals import StopRequest
 from swiftfl.record import RunFolder
@@ -33,8 +33,10 @@ _LOOK = 0.1
 _log = logging.getLogger(__name__)
 
 
-class MpiRunner:
+class MpiRunner(LiveRunner):
     """This rank's part in a run."""
+
+    engine: Mpi
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -96,9 +98,6 @@ class MpiRunner:
         if folder is not None and self.leads:
             notice(f"if this is stopped: {self.command(folder)}")
 
-    def keep(self, rows: list[Row], events: list[Row]) -> tuple[list[Row], list[Row]]:
-        return rows, events
-
     def start(self) -> None:
         self.engine.start()
         self._due = time.monotonic() + self._every
@@ -122,23 +121,6 @@ class MpiRunner:
             return None
         about = {name: found.pop(name) for name in ("iteration", "time", "epochs")}
         return measurement_of(self.engine, about["iteration"], about["time"], about["epochs"], found)
-
-    def ask_to_stop(self) -> None:
-        self.engine.stop()
-
-    def stopped(self, stop: StopRequest) -> bool:
-        return self.engine.over and self.engine.stopped
-
-    def end(self) -> None:
-        self.engine.stop()
-        while not self.engine.wait(1.0):
-            pass
-
-    def save(self, folder: RunFolder, config: Row) -> bool:
-        return False
-
-    def figures(self, parts: Parts) -> Row:
-        return {}
 
     def finished(self) -> bool:
         atexit.register(self._leave)  # when the result has been shown

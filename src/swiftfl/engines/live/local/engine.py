@@ -26,7 +26,7 @@ from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint
 from swiftfl.engines.live.saves import read_all
 from swiftfl.engines.live.status import ABSENT, FINISHED, READY, RUNNING, STOPPED
-from swiftfl.engines.live.supervisor import Supervisor
+from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import ALONE, Terms, pack_terms
 from swiftfl.errors import UserError
@@ -36,17 +36,14 @@ from swiftfl.vector import Vector
 
 _LOG = logging.getLogger(__name__)
 _TICK = 0.05
+_NOTICE_SECONDS = 0.5  # within which every client has heard of something
 _DESCRIPTORS = 64  # besides three per client
 _WITH_THE_SERVER = "ended with the process that starts clients (swiftfl-fork), which was killed"
 _LAST_SAVES = 5.0  # seconds that clients get to save when the supervisor has failed
 
 
-class Local:
-    """A live run; `start` it, `wait` until it is over, and `close` it whatever happened.
-
-    `resume` says from where each client goes on (None: a new run). `folder` takes the clients' saves and
-    their journals; without it there are none.
-    """
+class Local(SupervisedRun):
+    """A live run; `start` it, `wait` until it is over, and `close` it whatever happened."""
 
     name = "local"
 
@@ -58,14 +55,8 @@ class Local:
         resume: ResumePoint | None = None,
         transport: MakePlan = SharedMemory.create,
     ) -> None:
+        super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS)
         self._make_plan = transport
-        self.setup, self.n, self.folder, self.options = setup, setup.n, folder, options
-        self.resume = resume or ResumePoint.first(setup.n)
-        self.x0 = setup.workload.initial(setup.seed)
-        self.supervisor = Supervisor(setup, options, self, self.resume.elapsed)
-        self.status = self.supervisor.status
-        for i, start in enumerate(self.resume.starts):
-            self.status.place(i, 1 if start is None else start.c)
         self.living: set[int] = set()  # whose processes live
         self.terms = [Terms(w) for w in setup.weights]  # as they were last sent
         self._incarnations = list(self.resume.incarnations)
@@ -131,14 +122,6 @@ class Local:
                 part.close()
 
     @property
-    def iteration(self) -> int:
-        return self.supervisor.iteration
-
-    @property
-    def now(self) -> float:
-        return self.supervisor.now
-
-    @property
     def over(self) -> bool:
         return self.supervisor.over.is_set()
 
@@ -157,24 +140,6 @@ class Local:
     def models_in_memory(self) -> int:
         """One per client, and what the transport keeps."""
         return self.n + (0 if self._plan is None else self._plan.models_in_memory)
-
-    def members(self) -> list[int]:
-        return self.supervisor.members()
-
-    def take_train_loss(self) -> float | None:
-        return self.supervisor.take_train_loss()
-
-    def epochs(self) -> list[float]:
-        return self.supervisor.epochs()
-
-    def seconds(self) -> dict[str, list[float]]:
-        return self.supervisor.seconds()
-
-    def take_log(self) -> list[dict[str, Any]]:
-        return self.supervisor.take_log()
-
-    def discarding(self) -> list[int]:
-        return self.supervisor.discarding()
 
     def figures(self) -> dict[str, Any]:
         return self.supervisor.figures(self.terms)
@@ -298,7 +263,7 @@ class Local:
             return
         self._plan.rejoin(i, from_round)
         self.supervisor.rejoin(i, from_round)
-        if self.supervisor.network is None:
+        if self.network is None:
             self._send(i, Terms(self.setup.weights[i], 1.0, from_round))
 
     # --- what the supervisor asks for --------------------------------------------------------------
@@ -309,8 +274,8 @@ class Local:
 
     def renew(self, from_round: int) -> None:
         """Send everybody who is there its new coefficients."""
-        assert self.supervisor.network is not None
-        for i, (w, scale) in self.supervisor.network.renew().items():
+        assert self.network is not None
+        for i, (w, scale) in self.network.renew().items():
             if i in self.living and i not in self.supervisor.joining:
                 self._send(i, Terms(w, scale, from_round))
 

@@ -24,7 +24,7 @@ from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint, load_start
 from swiftfl.engines.live.saves import Saver
 from swiftfl.engines.live.status import FINISHED, READY, RUNNING, STARTING, STOPPED
-from swiftfl.engines.live.supervisor import Supervisor
+from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.engines.threads import one_thread
@@ -37,7 +37,7 @@ _LAST_LOOK = 1.0  # seconds that the first rank waits for the others when the ru
 log = logging.getLogger(__name__)
 
 
-class Mpi:
+class Mpi(SupervisedRun):
     """One rank's part in a run; `has_result` tells the recorder, which has everybody's numbers at the end."""
 
     name = "mpi"
@@ -50,15 +50,8 @@ class Mpi:
         options: LiveOptions = LiveOptions(),
         resume: ResumePoint | None = None,
     ) -> None:
-        self.setup, self.n = setup, setup.n
-        self.job, self.me, self.folder, self.options = job, job.rank, folder, options
-        self.in_rounds = setup.algorithm.in_rounds
-        self.resume = resume or ResumePoint.first(setup.n)
-        self.x0 = setup.workload.initial(setup.seed)
-        self.supervisor = Supervisor(setup, options, self, self.resume.elapsed, _NOTICE_SECONDS)
-        self.status, self.network = self.supervisor.status, self.supervisor.network
-        for i, start in enumerate(self.resume.starts):
-            self.status.place(i, 1 if start is None else start.c)
+        super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS)
+        self.job, self.me, self.in_rounds = job, job.rank, setup.algorithm.in_rounds
         self.evaluations: Evaluations | None = None
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -255,32 +248,6 @@ class Mpi:
     @property
     def stopped(self) -> bool:
         return self.status.phase(self.me) == STOPPED
-
-    @property
-    def iteration(self) -> int:
-        return self.supervisor.iteration
-
-    @property
-    def now(self) -> float:
-        return self.supervisor.now
-
-    def members(self) -> list[int]:
-        return self.supervisor.members()
-
-    def take_train_loss(self) -> float | None:
-        return self.supervisor.take_train_loss()
-
-    def epochs(self) -> list[float]:
-        return self.supervisor.epochs()
-
-    def seconds(self) -> dict[str, list[float]]:
-        return self.supervisor.seconds()
-
-    def take_log(self) -> list[dict[str, Any]]:
-        return self.supervisor.take_log()
-
-    def discarding(self) -> list[int]:
-        return self.supervisor.discarding()
 
     def figures(self) -> dict[str, Any]:
         return {**self.supervisor.figures(self.terms), "mpi": self.job.library}

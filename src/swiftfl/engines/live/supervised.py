@@ -1,0 +1,62 @@
+"""What every live engine has: a supervisor, and the run as it is read through it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.resume import ResumePoint
+from swiftfl.engines.live.supervisor import Clients, Supervisor
+from swiftfl.engines.setup import Setup
+
+
+class SupervisedRun:
+    """A run whose clients a supervisor leads; engines add how clients are made and reached.
+
+    `resume` says from where each client goes on (None: a new run). `folder` takes the clients' saves and
+    their journals; without it there are none.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        clients: Clients,
+        folder: Path | None,
+        options: LiveOptions,
+        resume: ResumePoint | None,
+        notice_seconds: float,
+    ) -> None:
+        self.setup, self.n, self.folder, self.options = setup, setup.n, folder, options
+        self.resume = resume or ResumePoint.first(setup.n)
+        self.x0 = setup.workload.initial(setup.seed)
+        self.supervisor = Supervisor(setup, options, clients, self.resume.elapsed, notice_seconds)
+        self.status, self.network = self.supervisor.status, self.supervisor.network
+        for i, start in enumerate(self.resume.starts):
+            self.status.place(i, 1 if start is None else start.c)
+
+    @property
+    def iteration(self) -> int:
+        return self.supervisor.iteration
+
+    @property
+    def now(self) -> float:
+        return self.supervisor.now
+
+    def members(self) -> list[int]:
+        return self.supervisor.members()
+
+    def take_train_loss(self) -> float | None:
+        return self.supervisor.take_train_loss()
+
+    def epochs(self) -> list[float]:
+        return self.supervisor.epochs()
+
+    def seconds(self) -> dict[str, list[float]]:
+        return self.supervisor.seconds()
+
+    def take_log(self) -> list[dict[str, Any]]:
+        return self.supervisor.take_log()
+
+    def discarding(self) -> list[int]:
+        return self.supervisor.discarding()
