@@ -1,4 +1,4 @@
-"""What evaluations during an MPI run cost its clients: 16 ranks on this machine, with and without, in one run.
+"""What evaluations during an MPI run cost its clients: 16 ranks here, with and without, in one run.
 
     python benchmarks/evaluation.py [--every 2] [--busy 0.2] [--rounds 3] [--clients 16]
 
