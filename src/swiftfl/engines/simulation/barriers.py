@@ -44,14 +44,14 @@ class Gathering(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """When each client arrived, the weighted mean (summed in the clients' order), and how it was made.
+    """When each client arrived, the weighted mean (summed in the clients' order), and one of the verbs.
 
     `left_out` names the clients whose values are not finite: the mean is that of the others.
     """
 
     arrivals: dict[int, float]
     mean: Vector
-    by_server: bool
+    verb: AllReduce
     left_out: list[int]
 
 
@@ -241,7 +241,7 @@ class ReduceBarrier:
             total += weight * value
         mean = (total / sum(weight for _, weight in gifts.values())).astype(total.dtype, copy=False)
         left_out = [i for i, (value, _) in gifts.items() if value is not given[i][1].value]
-        return Reduction({i: time for i, (time, _) in given.items()}, mean, verb.by_server, left_out)
+        return Reduction({i: time for i, (time, _) in given.items()}, mean, verb, left_out)
 
     def clients(self) -> set[int]:
         """Who waits in a reduction."""

@@ -20,7 +20,7 @@ from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.errors import UserError
 from swiftfl.vector import Vector
 
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True)

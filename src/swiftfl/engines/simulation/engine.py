@@ -19,6 +19,7 @@ from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.clocks import Timeline, WatchedClock
 from swiftfl.engines.simulation.world import World
 from swiftfl.engines.threads import one_thread
+from swiftfl.engines.traffic import communication
 from swiftfl.errors import UserError
 from swiftfl.vector import Vector
 
@@ -140,6 +141,7 @@ class Simulation(ABC):
             "virtual_seconds": max(record.clock.now for record in records),
             "largest_delay": self.world.cells.largest_delay,
             "discarded": sum(record.discarded for record in records),
+            "communication": communication(record.traffic for record in records),
         }
 
     def watch(self, clients: Collection[int], seconds: float) -> Timeline:

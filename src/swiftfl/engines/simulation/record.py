@@ -12,6 +12,7 @@ from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.simulation.clocks import Clock
 from swiftfl.engines.simulation.replies import answers, pack_reply, unpack_reply
 from swiftfl.engines.terms import Terms, pack_terms, read_terms
+from swiftfl.engines.traffic import Traffic
 from swiftfl.errors import UserError
 from swiftfl.vector import Memory, Vector
 from swiftfl.verbs import Verb
@@ -44,6 +45,7 @@ class ClientRecord:
     parked: Any = None
     answer: Answer | None = None
     clock: Clock = field(default_factory=Clock)
+    traffic: Traffic = field(default_factory=Traffic)
     steps: int = 0
     finished: bool = False
     # steps whose numbers were not finite
@@ -65,6 +67,7 @@ class ClientRecord:
             "replies": [pack_reply(reply, pool) for reply in self.replies],
             "answer": answer and [pack_reply(answer.reply, pool), answer.waited, answer.busy],
             "clock": self.clock.state(),
+            "traffic": [self.traffic.rounds, self.traffic.messages, self.traffic.bytes],
             "steps": self.steps,
             "finished": self.finished,
             "discarded": self.discarded,
@@ -88,6 +91,7 @@ class ClientRecord:
             reply, waited, busy = saved["answer"].items(3)
             self.answer = Answer(unpack_reply(reply, n), waited.number(), busy.number())
         self.clock.restore(saved["clock"])
+        self.traffic = Traffic(*(counted.integer() for counted in saved["traffic"].items(3)))
         self.steps = saved["steps"].integer()
         self.finished = saved["finished"].flag()
         self.discarded = saved["discarded"].integer()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swiftfl.engines.saved import Pool, Saved, Tree
-from swiftfl.transports.codec import MakeCodec, is_exact, transmitted
+from swiftfl.transports.codec import MakeCodec, decode, encode, is_exact
 from swiftfl.vector import Vector
 
 
@@ -18,9 +18,12 @@ class Senders:
         """How many bytes a message with a model like x carries, at most."""
         return self._codecs[0].most_bytes(x.size, x.dtype)
 
-    def send(self, i: int, x: Vector) -> Vector:
-        """What arrives of a model that client i publishes or exchanges."""
-        return x if self._exact else transmitted(self._codecs[i], x)
+    def send(self, i: int, x: Vector) -> tuple[Vector, int]:
+        """What arrives of a model that client i publishes or exchanges, and in how many bytes."""
+        if self._exact:
+            return x, x.nbytes
+        data = encode(self._codecs[i], x)
+        return decode(self._codecs[i], data, x.size, x.dtype), data.size
 
     def state(self, pool: Pool) -> Tree:
         return {"codecs": [{k: pool.put(a) for k, a in codec.state().items()} for codec in self._codecs]}

@@ -200,7 +200,8 @@ class World:
         """The client's last model stays with the neighbours, and nobody waits for it."""
         record.finished = True
         self.active -= 1
-        last = Version(record.clock.now, record.start.c, self.senders.send(record.index, record.model))
+        x, _ = self.senders.send(record.index, record.model)
+        last = Version(record.clock.now, record.start.c, x)
         self.mailboxes.publish(record.index, last, self.now, record.client.neighbours)
         self.nobody_waits_for(record)
 
@@ -219,7 +220,8 @@ class World:
     def _publish(self, record: ClientRecord, verb: Publish) -> None:
         clock = record.clock
         clock.communicate(self.costs.send * len(verb.to))
-        x = self.senders.send(record.index, verb.x)
+        x, size = self.senders.send(record.index, verb.x)
+        record.traffic.publish(verb, self.costs.message(size))
         self.mailboxes.publish(record.index, Version(clock.now, verb.version, x), self.now, verb.to)
 
     def _gradient(self, record: ClientRecord, verb: Gradient) -> object:
@@ -237,6 +239,7 @@ class World:
 
     def _mix(self, record: ClientRecord, verb: Mix) -> object:
         record.clock.communicate(self.costs.mix * len(verb.inbox))
+        record.traffic.mix(verb)
         if (
             self._mixes_together
             and (self.mixes.waiting or self.events.another_at(self.now))
@@ -251,7 +254,8 @@ class World:
     def _exchange(self, record: ClientRecord, verb: Exchange) -> object:
         if not self._shared_exchanges:
             record.clock.communicate(self.costs.send * len(verb.neighbours))
-        x = self.senders.send(record.index, verb.x)
+        x, size = self.senders.send(record.index, verb.x)
+        record.traffic.exchange(verb, self.costs.message(size))
         sent = verb if x is verb.x else Exchange(x, verb.neighbours, verb.round)
         for k in self.exchanges.arrive(record.index, sent, record.clock.now):
             self._met(self.records[k])
@@ -287,13 +291,14 @@ class World:
     def _reduce(self) -> None:
         """Serve the reductions to which everybody who is thought to be there has given its value."""
         for round in self.reductions.complete(self.active + len(self.unnoticed)):
-            arrivals, mean, by_server, left_out = self.reductions.take(round)
+            arrivals, mean, verb, left_out = self.reductions.take(round)
             for i in left_out:
                 self._count_discarded(self.records[i])
             latest = max(*arrivals.values(), self.now if self.changing else 0.0)
-            cost = self.costs.server if by_server else self.costs.all_reduce
+            cost = self.costs.server if verb.by_server else self.costs.all_reduce
             ready = latest + cost(len(arrivals), self.size)
             for i, own in arrivals.items():
+                self.records[i].traffic.all_reduce(verb, len(arrivals), self.size)
                 self._answer(self.records[i], mean, waited=latest - own, until=ready)
 
     def _answer(self, record: ClientRecord, reply: object, waited: float, until: float) -> None:
@@ -313,10 +318,14 @@ class World:
         i, k = record.index, verb.neighbour
         other = self.records[k]
         if not other.present:  # the call fails when the loss is noticed; there is nothing to average
+            record.traffic.average_with(self.size, answered=False)
             record.clock.wait(max(0.0, other.lost_until - record.clock.now))
             return record.model
         if not self.links.passes(i, k):
+            record.traffic.average_with(self.size, answered=False)
             return record.model
+        record.traffic.average_with(self.size)
+        other.traffic.answer_average(self.size)
         journey = self._journey(i, k, record.start.c, self.size)
         self.cells.lock((i, k), record.clock, 2 * journey + self.costs.mix)
         record.model = other.model = 0.5 * (record.model + other.model)
@@ -361,8 +370,7 @@ class World:
         self.gradients.restore(saved["gradients"])
         self.mixes.restore(saved["mixes"])
         self.links.restore(saved["links"], self.n)
-        if "senders" in saved:  # as of this version
-            self.senders.restore(saved["senders"])
+        self.senders.restore(saved["senders"])
         self.mailboxes.restore(saved["mailboxes"])
         self.exchanges.restore(saved["exchanges"])
         self.cells.restore(saved["cells"])
