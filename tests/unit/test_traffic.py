@@ -136,7 +136,9 @@ def test_a_request_that_nobody_answers_is_sent_and_averages_nothing() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("algorithm", [Swift(every(1)), dsgd(), AdPsgd(), AllReduceSgd()], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "algorithm", [Swift(every(1)), dsgd(), AdPsgd(), AllReduceSgd()], ids=lambda a: a.name
+)
 def test_counters_go_on_after_a_pause(engine: str, algorithm: Any) -> None:
     def world() -> Any:
         setup, _, _ = quadratic_setup(algorithm, GRAPH, epochs=4)
