@@ -131,7 +131,7 @@ def test_a_request_that_nobody_answers_is_sent_and_averages_nothing() -> None:
         ),
     )
     found = run_to_end(Virtual(setup)).figures()["communication"]
-    assert found["rounds"][0] < T and found["rounds"][2] < T
+    assert max(found["rounds"]) < T
     assert sum(found["messages"]) == 2 * T + sum(found["rounds"])  # T requests of each, and the answers
 
 
