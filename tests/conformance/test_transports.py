@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from swiftfl.cli.main import run_command
 from swiftfl.transports import conformance
-from swiftfl.transports.base import TransportEntry
+from swiftfl.transports.base import SmallMessage, TransportEntry
 from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.conformance import participants
 from swiftfl.transports.conformance.battery import CHECKS, CheckReport, battery
@@ -25,7 +26,7 @@ from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemor
 from swiftfl.vector import Vector
 
 BY_NAME = {check.__name__: check for check in CHECKS}
-IN_THREADS_ONLY = {"stopped_peers", "killed_peers", "cells_survive"}
+IN_THREADS_ONLY = {"stopped_peers", "killed_peers", "small_messages_never_wait", "cells_survive"}
 
 
 @pytest.mark.parametrize("check", BY_NAME)
@@ -111,6 +112,32 @@ class Unlocked(MemoryTransport):
         return mean
 
 
+class OneForAll(MemoryTransport):
+    """Tells everybody what is meant for one."""
+
+    def tell(self, neighbour: int, message: SmallMessage) -> None:
+        for k in self.neighbours:
+            super().tell(k, message)
+
+
+class OneKind(MemoryTransport):
+    """Keeps only the newest message, whatever its kind."""
+
+    def tell(self, neighbour: int, message: SmallMessage) -> None:
+        self.plan.told[self.i, neighbour].clear()
+        super().tell(neighbour, message)
+
+
+class WordByWord(MemoryTransport):
+    """Writes a message that others may be reading."""
+
+    def tell(self, neighbour: int, message: SmallMessage) -> None:
+        earlier = self.plan.told[self.i, neighbour].get(message.kind, message)
+        super().tell(neighbour, message._replace(second=earlier.second))
+        time.sleep(0.001)
+        super().tell(neighbour, message)
+
+
 class Deaf(MemoryPlan):
     """Tells nobody about losses."""
 
@@ -153,6 +180,9 @@ BROKEN: list[tuple[type[MemoryPlan], str, str]] = [
     (with_ends(Hoarding), "bounded_memory", "grew"),
     (with_ends(AnyRound), "rounds_with_some", "from client"),
     (with_ends(Unlocked), "cells_are_atomic", "sum"),
+    (with_ends(OneForAll), "small_messages_arrive", "last epoch"),
+    (with_ends(OneKind), "small_messages_arrive", "last epoch"),
+    (with_ends(WordByWord), "small_messages_whole", "torn"),
     (Deaf, "loss_is_noticed", "blocked"),
     (Unstoppable, "stop_wakes", "blocked"),
 ]
@@ -163,7 +193,7 @@ def test_the_battery_catches(
     broken: type[MemoryPlan], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It may wait in vain, which need not take long; where the machine is busy, that may be seen first.
-    monkeypatch.setattr(participants, "LIMIT", 1.0 if complaint in ("blocked", "version") else 10.0)
+    monkeypatch.setattr(participants, "LIMIT", 1.0 if complaint in ("blocked", "version", "last epoch") else 10.0)
     report = run_one(TransportEntry("broken", broken, processes=False), check)
     assert report.passed is False
     assert complaint in report.detail or "blocked" in report.detail
@@ -211,9 +241,23 @@ class OneLock(SharedMemoryTransport):
         slots.values[slots.word] = version * len(slots.places) + 1
 
 
+class NoSequence(SharedMemoryTransport):
+    """Writes the words of a message one by one, and says nothing of it."""
+
+    def tell(self, neighbour: int, message: SmallMessage) -> None:
+        at, words = self.layout.told(self.i, neighbour, message.kind), self.words
+        words.values[at : at + 2] = memoryview(array("q", (2, message.epoch)))
+        time.sleep(0.0002)
+        words.numbers[at + 2], words.numbers[at + 3] = message.first, message.second
+
+
 @pytest.mark.parametrize(
     ("end", "check", "complaint"),
-    [(OneSlot, "never_torn", "torn"), (OneLock, "stopped_peers", "blocked|no model")],
+    [
+        (OneSlot, "never_torn", "torn"),
+        (OneLock, "stopped_peers", "blocked|no model"),
+        (NoSequence, "small_messages_whole", "torn"),
+    ],
 )
 @pytest.mark.skipif(not FENCES_WORK, reason="here slots are held by locks of the kernel")
 def test_the_battery_catches_processes(

@@ -24,9 +24,10 @@ from typing import Literal, cast
 
 import numpy as np
 
+from swiftfl.engines.assignment import Assignment
 from swiftfl.engines.saved import Saved, Tree
 from swiftfl.errors import UserError
-from swiftfl.graph import Coefficients, Topology, communication_coefficients, from_edges
+from swiftfl.graph import Coefficients, Topology, communication_coefficients, from_edges, given, is_uniform
 from swiftfl.streams import stream
 from swiftfl.vector import Weights
 
@@ -234,6 +235,24 @@ class Membership:
                 renewed[i] = Weights(w.own, {members[k]: value for k, value in w.of.items()}), scale
         _log.debug("renewal %d: new coefficients for %d clients", self.renewals, len(renewed))
         return renewed
+
+    def assignments(self) -> dict[int, Assignment]:
+        """The same renewal for clients that run CCS themselves: what each is told. Its epoch is its number."""
+        self.renewals += 1
+        return {i: each for members in self.components() for i, each in self._assign(members).items()}
+
+    def _assign(self, members: list[int]) -> dict[int, Assignment]:
+        p = given(self.influence[members] / self.influence[members].sum())
+        uniform, there = is_uniform(p), set(members)
+        near: dict[int, list[int]] = {i: [] for i in members}
+        for i, j in self.up:
+            if i in there and j in there:
+                near[i].append(j)
+                near[j].append(i)
+        return {
+            i: Assignment(self.renewals, len(members), uniform, own, tuple(sorted(near[i])), scale)
+            for i, own, scale in zip(members, p.tolist(), self._scales(members), strict=True)
+        }
 
     def _scales(self, members: list[int]) -> list[float]:
         """Given over true influence among those who are there, so that data keep their given weight."""

@@ -52,6 +52,7 @@ class Accept:
 
 
 Message: TypeAlias = Hello | Propose | Tie | Accept
+KINDS: tuple[type[Message], ...] = (Hello, Propose, Tie, Accept)
 Outgoing: TypeAlias = list[tuple[int, Message]]
 
 
@@ -209,3 +210,22 @@ def _total(terms: Iterable[float]) -> float:
     for term in terms:
         total += term
     return total
+
+
+def pack(message: Message) -> tuple[int, int, float, float]:
+    """Its kind (a place in KINDS), its epoch and two numbers: what a transport carries.
+
+    >>> unpack(*pack(Propose(epoch=3, a=0.5)))
+    Propose(epoch=3, a=0.5)
+    """
+    epoch, *numbers = (getattr(message, name) for name in message.__slots__)
+    first, second = (*map(float, numbers), 0.0)[:2]
+    return KINDS.index(type(message)), epoch, first, second
+
+
+def unpack(kind: int, epoch: int, first: float, second: float) -> Message:
+    if kind == 0:
+        return Hello(epoch, int(first), second)
+    if kind == 2:
+        return Tie(epoch, first, second)
+    return Propose(epoch, first) if kind == 1 else Accept(epoch, first)

@@ -4,7 +4,7 @@ A *transport plan* is what the clients of one run share: the supervisor makes it
 each client with its own end, and tells it who is gone. A *transport* is one client's end of the links to its
 neighbours.
 
-Wait-free calls (`publish`, `read`, `show`) return in the client's own time, whatever its neighbours do:
+Wait-free calls (`publish`, `read`, `show`, `tell`, `heard`) return in the client's own time, whatever its neighbours do:
 slow, stopped or dead. Waiting calls (`offer`, `collect` for synchronous rounds, the cell calls for AD-PSGD)
 block until others have done their part, until a neighbour is known to be lost, or until the run is stopped.
 Memory is bounded: a neighbour that does not read costs its publisher nothing.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from swiftfl.registry import Registry
 from swiftfl.transports.codec import Codec, MakeCodec
@@ -40,6 +40,23 @@ class Finished(Lost):
 
 class Stopped(Exception):  # noqa: N818
     """The run was asked to stop while this client waited."""
+
+
+KINDS = 4
+"""How many kinds of small messages there are."""
+
+
+class SmallMessage(NamedTuple):
+    """What neighbours tell each other besides models: a kind, an epoch and two numbers.
+
+    Of each kind a receiver keeps the newest per sender, so memory is bounded. CCS needs no more: it sends at
+    most one message of each kind along an edge in an epoch, and ignores what belongs to another epoch.
+    """
+
+    kind: int
+    epoch: int
+    first: float
+    second: float
 
 
 class Transport(Protocol):
@@ -71,6 +88,15 @@ class Transport(Protocol):
         """Call `use(model, version)` on the neighbour's newest model, in place where possible.
 
         The view is valid only during the call, and never torn. None if there is no model (yet).
+        """
+
+    def tell(self, neighbour: int, message: SmallMessage) -> None:
+        """Send it to one neighbour, in place of the last one of its kind."""
+
+    def heard(self, neighbour: int) -> list[SmallMessage]:
+        """The newest message of each kind that this neighbour has sent to this client, each whole.
+
+        They stay until newer ones come. One that is being written just now may be left out.
         """
 
     def lost(self) -> frozenset[int]:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from swiftfl.transports.base import Finished, Lost, Stopped, transport
+from swiftfl.transports.base import Finished, Lost, SmallMessage, Stopped, transport
 from swiftfl.transports.codec import Identity, MakeCodec, transmitted
 from swiftfl.vector import Statistics, Vector, advance
 
@@ -44,6 +44,9 @@ class MemoryPlan:
         self.offered = [-1] * n
         self.given: dict[int, dict[int, tuple[Vector, float]]] = {}
         self.means: dict[int, Vector] = {}
+        self.told: dict[tuple[int, int], dict[int, SmallMessage]] = {}
+        for i, those in enumerate(neighbours):
+            self.told.update({(i, k): {} for k in those})
         self.gone: set[int] = set()
         self.finished: set[int] = set()
         self.from_round = [0] * n
@@ -113,6 +116,12 @@ class MemoryTransport:
 
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
         return use(*self.plan.newest[neighbour])
+
+    def tell(self, neighbour: int, message: SmallMessage) -> None:
+        self.plan.told[self.i, neighbour][message.kind] = message
+
+    def heard(self, neighbour: int) -> list[SmallMessage]:
+        return list(self.plan.told[neighbour, self.i].values())
 
     def lost(self) -> frozenset[int]:
         return frozenset(self.plan.gone.intersection(self.neighbours))

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swiftfl.transports.base import TransportEntry
-from swiftfl.transports.conformance import wait_free, waiting
+from swiftfl.transports.conformance import small, wait_free, waiting
 from swiftfl.transports.conformance.participants import Failed, Participants, Skipped
 from swiftfl.transports.launch import command, environment
 
 __all__ = ["CHECKS", "CheckReport", "battery"]
 
-CHECKS: tuple[Callable[[Participants], str], ...] = (*wait_free.CHECKS, *waiting.CHECKS)
+CHECKS: tuple[Callable[[Participants], str], ...] = (*wait_free.CHECKS, *small.CHECKS, *waiting.CHECKS)
 
 
 @dataclass(frozen=True)

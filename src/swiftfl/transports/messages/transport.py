@@ -9,12 +9,14 @@ from typing import TypeVar
 import numpy as np
 
 from swiftfl.errors import UserError
+from swiftfl.transports.base import SmallMessage
 from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.messages.cells import RemoteCells
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.reduction import ROOT, MessageReduction
 from swiftfl.transports.messages.rounds import MessageRounds
+from swiftfl.transports.messages.small import SmallMessages
 from swiftfl.transports.messages.wire import MODEL, NOTE, SHOWN, Wire
 from swiftfl.vector import Statistics, Vector
 
@@ -72,6 +74,16 @@ class MessageTransport:
             return use(*self._own)
         receiver = self._models.get(neighbour)
         return None if receiver is None else receiver.read(use)
+
+    @cached_property
+    def _small(self) -> SmallMessages:
+        return SmallMessages(self.progress, self.neighbours)
+
+    def tell(self, neighbour: int, message: SmallMessage) -> None:
+        self._small.tell(neighbour, message)
+
+    def heard(self, neighbour: int) -> list[SmallMessage]:
+        return self._small.heard(neighbour)
 
     def lost(self) -> frozenset[int]:
         gone = self.progress.gone

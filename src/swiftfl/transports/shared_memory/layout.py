@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from swiftfl.errors import UserError
+from swiftfl.transports.base import KINDS
 
 PAGE = 4096
 WORD = 8
@@ -24,8 +25,11 @@ OFFERED, OFFER_TAGS = 4, 5  # two tags: the rounds of the two offers that are ke
 REDUCED, GIVEN_TAGS, WEIGHTS = 7, 8, 10  # two tags and two weights
 CELL, UNLOCKS = 12, 13
 OBSERVED = 14  # which of this client's places the observer reads, plus one
-NEIGHBOURS = 16  # two words per neighbour, which only the client itself writes:
+NEIGHBOURS = 16  # these words per neighbour, which only the client itself writes:
 TAKEN, HOLDS = 0, 1  # the last round that was taken from it, and which of its places is being read, plus one
+TOLD = 2  # small messages to it, one per kind, each with its sequence number, epoch and two numbers
+TOLD_WORDS = 4
+PER_NEIGHBOUR = TOLD + KINDS * TOLD_WORDS
 
 # Words of everybody.
 STOP, EVENTS, SHARED_WORDS = 0, 1, 16
@@ -63,9 +67,8 @@ class MemoryLayout:
     def _first_words(self) -> list[int]:
         firsts = [SHARED_WORDS]
         for neighbours in self.neighbours:
-            firsts.append(
-                firsts[-1] + -(-(NEIGHBOURS + 2 * len(neighbours)) // 8) * 8
-            )  # no shared cache lines
+            words = NEIGHBOURS + PER_NEIGHBOUR * len(neighbours)
+            firsts.append(firsts[-1] + -(-words // 8) * 8)  # no shared cache lines
         return firsts
 
     def word(self, i: int, name: int) -> int:
@@ -81,8 +84,12 @@ class MemoryLayout:
             return self.word(publisher, OBSERVED)
         return self._of_neighbour(reader, publisher) + HOLDS
 
+    def told(self, sender: int, receiver: int, kind: int) -> int:
+        """The first of the sender's words of a small message to the receiver."""
+        return self._of_neighbour(sender, receiver) + TOLD + kind * TOLD_WORDS
+
     def _of_neighbour(self, i: int, k: int) -> int:
-        return self.word(i, NEIGHBOURS + 2 * self.neighbours[i].index(k))
+        return self.word(i, NEIGHBOURS + PER_NEIGHBOUR * self.neighbours[i].index(k))
 
     def words_of(self, i: int) -> range:
         return range(self._first_words[i], self._first_words[i + 1])

@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 
 from swiftfl.errors import UserError
-from swiftfl.transports.base import transport
+from swiftfl.transports.base import SmallMessage, transport
 from swiftfl.transports.codec import Identity, MakeCodec, is_exact, transmitted
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.cells import SharedCells
@@ -35,6 +35,7 @@ from swiftfl.transports.shared_memory.layout import MemoryLayout
 from swiftfl.transports.shared_memory.reduction import SharedReduction
 from swiftfl.transports.shared_memory.rounds import SharedRounds
 from swiftfl.transports.shared_memory.slots import Slots
+from swiftfl.transports.shared_memory.small import SharedSmallMessages
 from swiftfl.transports.shared_memory.words import Words
 from swiftfl.vector import Statistics, Vector
 
@@ -235,6 +236,16 @@ class SharedMemoryTransport:
 
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
         return self.view.slots_of(neighbour).read(use)
+
+    @cached_property
+    def _small(self) -> SharedSmallMessages:
+        return SharedSmallMessages(self.i, self.words)
+
+    def tell(self, neighbour: int, message: SmallMessage) -> None:
+        self._small.tell(neighbour, message)
+
+    def heard(self, neighbour: int) -> list[SmallMessage]:
+        return self._small.heard(neighbour)
 
     def lost(self) -> frozenset[int]:
         values = self.words.values

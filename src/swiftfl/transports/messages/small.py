@@ -1,0 +1,50 @@
+"""Small messages between neighbours: to each a table of the newest of each kind, on a newest-value channel.
+
+A table that waits is superseded by one that holds everything that it held, so nothing is lost that is not
+replaced, and at most one table is under way along an edge. The channels are made at their first use: runs
+that tell nothing pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from swiftfl.transports.base import KINDS, SmallMessage
+from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
+from swiftfl.transports.messages.progress import ProgressThread
+from swiftfl.transports.messages.wire import TOLD
+from swiftfl.vector import Vector
+
+_WORDS = 4  # 1 if there is one, its epoch (exact up to 2^53), and two numbers
+
+
+class SmallMessages:
+    """One client's end."""
+
+    def __init__(self, progress: ProgressThread, neighbours: Sequence[int]) -> None:
+        empty = np.zeros(KINDS * _WORDS)
+        self._tables = {k: empty.copy() for k in neighbours}
+        self._version = 0
+        with progress.moving:
+            self._senders = {k: NewestSender(progress, TOLD, empty, [k]) for k in neighbours}
+            self._receivers = {k: NewestReceiver(progress, TOLD, k, empty) for k in neighbours}
+
+    def tell(self, k: int, message: SmallMessage) -> None:
+        table, at = self._tables[k], message.kind * _WORDS
+        table[at : at + _WORDS] = 1.0, message.epoch, message.first, message.second
+        self._version += 1
+        self._senders[k].put(table, self._version)
+
+    def heard(self, k: int) -> list[SmallMessage]:
+        return self._receivers[k].read(_messages) or []
+
+
+def _messages(table: Vector, version: int) -> list[SmallMessage]:
+    rows = table.reshape(KINDS, _WORDS).tolist()
+    return [
+        SmallMessage(kind, int(epoch), first, second)
+        for kind, (there, epoch, first, second) in enumerate(rows)
+        if there
+    ]
