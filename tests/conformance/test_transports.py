@@ -193,7 +193,9 @@ def test_the_battery_catches(
     broken: type[MemoryPlan], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It may wait in vain, which need not take long; where the machine is busy, that may be seen first.
-    monkeypatch.setattr(participants, "LIMIT", 1.0 if complaint in ("blocked", "version", "last epoch") else 10.0)
+    monkeypatch.setattr(
+        participants, "LIMIT", 1.0 if complaint in ("blocked", "version", "last epoch") else 10.0
+    )
     report = run_one(TransportEntry("broken", broken, processes=False), check)
     assert report.passed is False
     assert complaint in report.detail or "blocked" in report.detail
