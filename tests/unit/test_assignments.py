@@ -1,4 +1,4 @@
-"""What clients are told so that they can run CCS themselves: it gives the coefficients of a central renewal."""
+"""What clients are told to run CCS themselves: it gives the coefficients of a central renewal."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ class Membership:
         return renewed
 
     def assignments(self) -> dict[int, Assignment]:
-        """The same renewal for clients that run CCS themselves: what each is told. Its epoch is its number."""
+        """The same for clients that run CCS themselves: what each is told. Renewals count the epochs."""
         self.renewals += 1
         return {i: each for members in self.components() for i, each in self._assign(members).items()}
 

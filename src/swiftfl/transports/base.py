@@ -4,10 +4,10 @@ A *transport plan* is what the clients of one run share: the supervisor makes it
 each client with its own end, and tells it who is gone. A *transport* is one client's end of the links to its
 neighbours.
 
-Wait-free calls (`publish`, `read`, `show`, `tell`, `heard`) return in the client's own time, whatever its neighbours do:
-slow, stopped or dead. Waiting calls (`offer`, `collect` for synchronous rounds, the cell calls for AD-PSGD)
-block until others have done their part, until a neighbour is known to be lost, or until the run is stopped.
-Memory is bounded: a neighbour that does not read costs its publisher nothing.
+Wait-free calls (`publish`, `read`, `show`, `tell`, `heard`) return in the client's own time, whatever its
+neighbours do: slow, stopped or dead. Waiting calls (`offer`, `collect` for synchronous rounds, the cell
+calls for AD-PSGD) block until others have done their part, until a neighbour is known to be lost, or until
+the run is stopped. Memory is bounded: a neighbour that does not read costs its publisher nothing.
 
 A transport of your own is a registered function that makes a plan (`transports/memory.py` is one to read):
 

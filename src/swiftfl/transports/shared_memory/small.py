@@ -1,8 +1,8 @@
 """Small messages between neighbours: one record per kind and directed edge, which only its sender writes.
 
-A record is four words: a sequence number, an epoch and two numbers. The number is odd while the record is
-being written, and higher afterwards; a reader that finds it odd, or changed, leaves the record out and finds it
-whole at its next look. So neither end ever waits, also for one that was killed while it wrote.
+A record is four words: a sequence number, an epoch and two numbers. The sequence number is odd while the
+record is being written, and higher afterwards; a reader that finds it odd, or changed, leaves the record out
+and finds it whole at its next look. So neither end ever waits, also for one that was killed while it wrote.
 """
 
 from __future__ import annotations
