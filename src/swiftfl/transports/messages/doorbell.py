@@ -13,6 +13,7 @@ is left behind. Ringing never blocks.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import select
@@ -31,6 +32,18 @@ _MOST_RINGS = 64  # that are read at a time
 _COARSE = 0.002  # seconds; epoll counts milliseconds
 
 log = logging.getLogger(__name__)
+
+
+class _Time(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Watched(ctypes.Structure):
+    _fields_ = (("descriptor", ctypes.c_int), ("events", ctypes.c_short), ("found", ctypes.c_short))
+
+
+_ppoll = ctypes.CDLL(None).ppoll
+_ppoll.argtypes = (ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Doorbell:
@@ -108,7 +121,7 @@ class Doorbell:
 
     def sleep(self, seconds: float) -> bool:
         """Until it rings, at most this long; whether it has rung."""
-        return bool(select.select([] if self._own is None else [self._own], [], [], seconds)[0])
+        return _readable(None if self._own is None else self._own.fileno(), seconds)
 
     def thread_sleep(self, seconds: float) -> bool:
         """The same for the progress thread, which is not woken while it is muted."""
@@ -144,6 +157,19 @@ class Doorbell:
         self._own = self._wake = None
         self._others.clear()
         self._thread_poll.close()
+
+
+def _readable(descriptor: int | None, seconds: float) -> bool:
+    """Wait until there is something to read, at most this long; whether there is.
+
+    By ppoll: select knows no descriptors above 1023, and poll counts milliseconds, of which those who poll
+    quickly sleep a twentieth.
+    """
+    watched = _Watched(-1 if descriptor is None else descriptor, select.POLLIN, 0)
+    whole = int(seconds)
+    limit = _Time(whole, int((seconds - whole) * 1e9))
+    count: int = _ppoll(ctypes.byref(watched), 1, ctypes.byref(limit), None)
+    return count > 0
 
 
 def _connect(address: bytes) -> socket.socket:
