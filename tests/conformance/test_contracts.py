@@ -26,9 +26,10 @@ from swiftfl.engines import Sampled, Setup, Virtual
 from swiftfl.engines.live.local.engine import Local
 from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.resume import find_resume_point
+from swiftfl.errors import UserError
 from swiftfl.rules import SGD, UpdateRule
 from swiftfl.vector import Memory, Vector, advance, mix
-from swiftfl.verbs import Exchange, Fetch, Gradient, Inbox, Mix, Publish, Verb, WaitFree
+from swiftfl.verbs import AllReduce, Exchange, Fetch, Gradient, Inbox, Mix, Publish, Verb, WaitFree
 from worlds import quadratic_setup, resumed, run_to_end, slow
 
 EPOCHS, STEPS = 6, 5
@@ -214,3 +215,51 @@ def test_real_processes_keep_the_contracts_and_so_does_their_replay(name: str, t
     assert np.linalg.norm(np.mean(live, axis=0) - workload.minimiser) < 0.8 * start
     repeated = replay(setup, tmp_path / "clients")
     assert all((x == y).all() for x, y in zip(live, repeated, strict=True))
+
+
+# --- an algorithm that does not say that it meets in rounds --------------------------------------
+
+
+@dataclass(frozen=True)
+class Unannounced:
+    """Meets in rounds from its third step on, but says that it does not."""
+
+    meet: Callable[[Vector, Client, State], Exchange | AllReduce]
+    rule: UpdateRule = SGD()
+    name: str = "unannounced"
+    in_rounds: ClassVar[bool] = False
+
+    def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
+        slope = yield from Gradient(s.x, me.batch(s.c))
+        if s.c >= 3:
+            yield from self.meet(slope.g, me, s)
+        return State(s.x, s.c + 1, s.memory)
+
+
+UNANNOUNCED = {
+    "Exchange": Unannounced(lambda x, me, s: Exchange(x, me.neighbours, s.c)),
+    "AllReduce": Unannounced(lambda x, me, s: AllReduce(x, me.influence, s.c)),
+}
+TOLD = "the algorithm unannounced says in_rounds = False, but its step yields {}, with which clients meet"
+
+
+@pytest.mark.parametrize("verb", UNANNOUNCED)
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_rounds_that_are_not_announced_are_refused(subject: str, verb: str) -> None:
+    setup, _, _ = quadratic_setup(UNANNOUNCED[verb], epochs=4)
+    with pytest.raises(UserError, match=TOLD.format(verb)):
+        SUBJECTS[subject].run(setup)
+
+
+@pytest.mark.parametrize("verb", UNANNOUNCED)
+def test_rounds_that_are_not_announced_are_refused_by_real_processes(verb: str) -> None:
+    setup, _, _ = quadratic_setup(UNANNOUNCED[verb], epochs=4)
+    engine = Local(setup)
+    try:
+        engine.start()
+        assert engine.wait(LIMIT)
+        reasons = [row["reason"] for row in engine.take_log() if row["event"] == "lost"]
+    finally:
+        engine.close()
+    assert len(reasons) == setup.n
+    assert all(TOLD.format(verb) in reason for reason in reasons)

@@ -27,7 +27,7 @@ from live_worlds import (
     until,
 )
 
-from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
+from swiftfl.algorithms import AllReduceSgd, FedAvg, Swift, dsgd
 from swiftfl.engines.live import saves
 from swiftfl.engines.live.local import worker as process
 from swiftfl.engines.live.local.engine import Local
@@ -38,6 +38,7 @@ from swiftfl.engines.live.status import Tally
 from swiftfl.errors import UserError
 from swiftfl.rules import SGD
 from swiftfl.sample import Batch, Slope
+from swiftfl.schedule import every
 from swiftfl.vector import Memory, Vector
 
 NOTICED = 2.0
@@ -243,6 +244,14 @@ def test_a_value_that_is_not_finite_is_left_out_of_the_mean_of_all(tmp_path: Pat
     for mine, repeated in zip(models, replay(setup, tmp_path / "clients"), strict=True):
         np.testing.assert_array_equal(mine, models[0])
         np.testing.assert_array_equal(mine, repeated)
+
+
+def test_a_step_whose_value_and_memory_are_not_finite_counts_once(tmp_path: Path) -> None:
+    setup = live_setup(FedAvg(every(1), SGD(momentum=0.5)), method="metropolis", epochs=4)
+    setup.__dict__["workload"] = Mad(setup.workload, 0.0)
+    with running(setup, tmp_path / "clients") as engine:
+        assert engine.wait(LIMIT)
+        assert engine.status.column("discarded") == [0.0, 0.0, 5.0, 0.0]
 
 
 class Overflowing:

@@ -25,18 +25,61 @@ from swiftfl.transports import launch
 __all__ = ["no_job_is_left"]
 
 
+EXTENSIONS = Path(__file__).parents[2] / "examples" / "extensions" / "extensions.py"
+
+
 @needs_mpi
 def test_the_command_records_and_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every rank imports what `--import` names: an algorithm, a rule and a metric of one's own."""
     out = tmp_path / "run"
-    done = end(swiftfl(3, "run", "digits", "--engine", "mpi", "--epochs", "2", "--out", str(out), "--json"))
+    own = ("--import", str(EXTENSIONS), "--algorithm", "one_neighbour", "--rule", "adam", "--lr", "0.002")
+    options = (*own, "--metrics", "worst_class", "--epochs", "2", "--out", str(out), "--json")
+    done = end(swiftfl(3, "run", "digits", "--engine", "mpi", *options))
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["lost"] == []
     assert answer["run"] == str(out)
-    assert json.loads((out / "config.json").read_text())["topology"]["clients"] == 3
+    assert set(answer["metrics"]) == {"worst_class"}
+    recorded = json.loads((out / "config.json").read_text())
+    assert recorded["topology"]["clients"] == 3
+    assert recorded["imports"] == [str(EXTENSIONS)]
+    assert (recorded["algorithm"]["name"], recorded["algorithm"]["rule"]) == ("one_neighbour", "adam")
     assert {"summary.json", "metrics.jsonl", "models.safetensors"} <= {file.name for file in out.iterdir()}
     assert run_command(["replay", str(out)]) == 0
     assert "3 of 3" in capsys.readouterr().out
+
+
+UNANNOUNCED = """
+from swiftfl.algorithms import algorithm
+from swiftfl.client import State
+from swiftfl.verbs import Exchange, Gradient
+
+class Unannounced:
+    name, in_rounds = "unannounced", False
+
+    def __init__(self, rule):
+        self.rule = rule
+
+    def step(self, me, s):
+        slope = yield from Gradient(s.x, me.batch(s.c))
+        yield from Exchange(slope.g, me.neighbours, s.c)
+        return State(s.x, s.c + 1, s.memory)
+
+@algorithm("unannounced")
+def make(context) -> Unannounced:
+    return Unannounced(context.rule)
+"""
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_rounds_that_are_not_announced_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(UNANNOUNCED)
+    own = ("--import", str(file), "--algorithm", "unannounced", "--out", str(tmp_path / "run"))
+    done = end(swiftfl(3, "run", "digits", "--engine", "mpi", *own))
+    assert done.returncode == 2
+    assert done.stderr.count("says in_rounds = False, but its step yields Exchange") == 1
 
 
 @needs_mpi

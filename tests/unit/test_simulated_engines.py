@@ -173,7 +173,7 @@ def test_one_bad_gradient_costs_one_step(name: str, engine: str, value: float, c
     assert made.discarding() == []
     if value == 1e308:
         return  # the move is large but finite, or too large: both are fine
-    assert made.figures()["discarded"] >= 2
+    assert [record.discarded for record in made.world.records] == [0, 0, 2, 0, 0, 0, 0, 0]
     told = [row for row in made.take_log() if row["event"] == "warning" and row["client"] == 2]
     assert [row["text"] for row in told] == [
         "client 2: step 7 gave numbers that are not finite; the step was left out"

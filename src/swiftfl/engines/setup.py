@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NoReturn, Protocol
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client, State
@@ -47,6 +47,23 @@ class LocalStepSize:
         if epoch != self._epoch:
             self._epoch, self._value = epoch, self._scale * self._schedule(epoch)
         return self._value
+
+
+def refuse_rounds(algorithm: Algorithm[Verb]) -> Callable[..., NoReturn]:
+    """What serves verbs of rounds where an algorithm says that it has none.
+
+    Engines rely on that: they would change weights, stop and save in the middle of a round, and some clients
+    would wait for ever. The reverse is no mistake: between its rounds an algorithm may use all other verbs.
+    """
+
+    def refuse(*request: object) -> NoReturn:
+        verb = type(request[-1]).__name__
+        raise UserError(
+            f"the algorithm {algorithm.name} says in_rounds = False, but its step yields {verb}, with which "
+            "clients meet in rounds: it must say in_rounds = True (docs/verbs.md)"
+        )
+
+    return refuse
 
 
 _OF_AN_ALGORITHM = ("name", "in_rounds", "rule", "step")  # the members of `Algorithm`

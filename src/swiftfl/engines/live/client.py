@@ -22,7 +22,7 @@ from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
 from swiftfl.engines.live.journal import Journal, version
 from swiftfl.engines.live.saves import Saver
 from swiftfl.engines.live.status import Order, Tally
-from swiftfl.engines.setup import Setup
+from swiftfl.engines.setup import Setup, refuse_rounds
 from swiftfl.engines.terms import Terms
 from swiftfl.sample import Slope
 from swiftfl.transports.base import Lost, Stopped, Transport
@@ -85,6 +85,7 @@ class LiveClient:
         self._open: list[tuple[int, LazyInbox, set[int]]] = []  # number, inbox, what is on record of it
         self._inboxes = 0  # of this step
         self._left_out = False  # whether this step's move was not finite, and left out
+        self._discarded_at = 0  # the step that was counted last as one whose numbers were left out
         self._cell = False
         self._publishes = False
         self._sent: tuple[int, Vector] | None = None  # the step and the model that were published last
@@ -101,6 +102,8 @@ class LiveClient:
             AverageWith: self._average_with,
             Add: self._add,
         }
+        if not self.in_rounds:
+            self._serve |= dict.fromkeys((Exchange, AllReduce), refuse_rounds(setup.algorithm))
 
     # --- the loop ------------------------------------------------------------------------------
 
@@ -154,7 +157,10 @@ class LiveClient:
         return state
 
     def _count_discarded(self) -> None:
-        """Of numbers that were left out, the user is told once."""
+        """A step whose numbers were left out counts once; of the first one the user is told."""
+        if self._discarded_at == self.state.c:
+            return
+        self._discarded_at = self.state.c
         self.tally.discarded += 1
         if self.tally.discarded == 1:
             self.control.warn(discard_message(self.index, self.state.c))

@@ -50,6 +50,7 @@ class ClientRecord:
     finished: bool = False
     # steps whose numbers were not finite
     discarded: int = 0
+    discarded_at: int = 0  # the step that was counted last
     discarding: bool = False  # the last step was one
     move_left_out: bool = False  # this step will be one
     # a network that changes
@@ -71,6 +72,7 @@ class ClientRecord:
             "steps": self.steps,
             "finished": self.finished,
             "discarded": self.discarded,
+            "discarded_at": self.discarded_at,
             "discarding": self.discarding,
             "move_left_out": self.move_left_out,
             "present": self.present,
@@ -95,6 +97,8 @@ class ClientRecord:
         self.steps = saved["steps"].integer()
         self.finished = saved["finished"].flag()
         self.discarded = saved["discarded"].integer()
+        if "discarded_at" in saved:  # as of this version
+            self.discarded_at = saved["discarded_at"].integer()
         self.discarding = saved["discarding"].flag()
         self.move_left_out = saved["move_left_out"].flag()
         self.present = saved["present"].flag()

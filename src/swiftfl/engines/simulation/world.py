@@ -17,7 +17,7 @@ from swiftfl.costs import Costs
 from swiftfl.engines.discard import discard_message, kept, moved
 from swiftfl.engines.engine import WARNING
 from swiftfl.engines.saved import Pool, Saved, Tree
-from swiftfl.engines.setup import Setup
+from swiftfl.engines.setup import Setup, refuse_rounds
 from swiftfl.engines.simulation.barriers import ExchangeBarrier, ReduceBarrier
 from swiftfl.engines.simulation.batched_mix import BatchedMixes, worthwhile
 from swiftfl.engines.simulation.cells import Cells
@@ -85,6 +85,8 @@ class World:
             AverageWith: self._average_with,
             Add: self._add,
         }
+        if not self.in_rounds:
+            self._serve |= dict.fromkeys((Exchange, AllReduce), refuse_rounds(setup.algorithm))
 
     # --- a client's steps ----------------------------------------------------------------------
 
@@ -190,6 +192,10 @@ class World:
         return state
 
     def _count_discarded(self, record: ClientRecord) -> None:
+        """Count this step, once, whatever of it was not finite."""
+        if record.discarded_at == record.start.c:
+            return
+        record.discarded_at = record.start.c
         record.discarded += 1
         if record.discarded == 1:
             message = discard_message(record.index, record.start.c)
