@@ -559,11 +559,65 @@ def test_who_joined_may_crash_too() -> None:
         (Change(0.0, "edge_up", edge=(1, 1)), "not an edge"),
         (Change(0.0, "edge_down"), "not an edge"),
         (Change(0.0, "sleep", 1), "positive seconds"),
+        (Change(None, "crash", 1), "crash: give it a time .* or an iteration"),
+        (Change(0.5, "crash", 1, iteration=3), "crash: give it a time .* or an iteration"),
+        (Change(None, "crash", 1, iteration=0), "the iteration must be at least 1, not 0"),
     ],
 )
 def test_impossible_changes_are_refused(wrong: Change, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Dynamics((wrong,)).check(6)
+
+
+def test_what_happens_first_to_a_client_must_be_known() -> None:
+    mixed = (Change(0.5, "leave", 2), Change(None, "join", 2, iteration=9))
+    with pytest.raises(UserError, match="client 2 has changes by time and by iteration"):
+        Dynamics(mixed).check(6)
+
+
+# --- changes after so many client steps --------------------------------------------------------
+
+
+def test_a_change_by_iteration_is_the_change_at_the_time_of_that_step() -> None:
+    """A run in which changes are given by iteration is the run in which they are given by their times."""
+    kinds: list[tuple[Any, int, int, tuple[int, int] | None]] = [
+        ("edge_down", 20, -1, (0, 1)),
+        ("leave", 33, 4, None),
+        ("edge_up", 61, -1, (0, 1)),
+        ("join", 90, 4, None),
+        ("crash", 120, 2, None),
+    ]
+    costs = replace(PLAIN, slowdowns=slow({1: 1.371, 2: 1.113, 3: 0.719, 4: 0.933, 5: 1.937}))
+    delays = {"notice": 0.0131, "renewal": 0.0173}  # no two things happen at the same time
+    by_iteration = [Change(None, kind, i, edge, iteration=t) for kind, t, i, edge in reversed(kinds)]
+    counted = run_to_end(Checked(setup_of(Swift(), RING, by_iteration, epochs=12, costs=costs, **delays)))
+    found = [row for row in counted.world.log.rows if row["event"] in {kind for kind, *_ in kinds}]
+    assert [(row["event"], row["iteration"]) for row in found] == [(kind, t) for kind, t, *_ in kinds]
+    by_time = [
+        Change(row["time"] + 1e-9, kind, i, edge)
+        for row, (kind, _, i, edge) in zip(found, kinds, strict=True)
+    ]
+    timed = run_to_end(Checked(setup_of(Swift(), RING, by_time, epochs=12, costs=costs, **delays)))
+    assert [(row["event"], row["iteration"]) for row in counted.world.log.rows] == [
+        (row["event"], row["iteration"]) for row in timed.world.log.rows
+    ]
+    assert checks(counted) == 5
+    assert all((x == y).all() for x, y in zip(counted.models, timed.models, strict=True))
+
+
+def test_a_pause_between_changes_by_iteration_changes_nothing() -> None:
+    changes = [Change(None, "leave", 4, iteration=30), Change(None, "join", 4, iteration=70)]
+    setup = setup_of(Swift(), RING, changes, epochs=12)
+    current = Virtual(setup)
+    current.start()
+    for pause in (29, 30, 31, 69, 70, 75):
+        current.advance(pause - current.iteration)
+        current = resumed(current, Virtual(setup))
+    current.advance(10**9)
+    whole = run_to_end(Virtual(setup))
+    assert current.figures() == whole.figures()
+    assert current.world.log.rows == whole.world.log.rows
+    assert all((x == y).all() for x, y in zip(current.models, whole.models, strict=True))
 
 
 # --- influence that is measured ----------------------------------------------------------------

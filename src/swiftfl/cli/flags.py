@@ -122,6 +122,7 @@ FLAGS = (
     Flag("--clusters", "topology.clusters", int, "Cliques of ring_of_cliques.", NETWORK),
     Flag("--edges", "topology.edges", Path, "Read the topology from a file instead.", NETWORK),
     Flag("--weights", "algorithm.weights", str, "{weights}.", NETWORK),
+    Flag("--ccs", "engine.ccs", str, "central, or distributed: clients select weights by messages.", NETWORK),
     Flag("--influence", "influence", str, "uniform, data, measured, or 0.1,0.2,...", NETWORK, _influence),
     Flag("--objective", "objective", str, "as_run, or as_given with measured influence.", NETWORK),
     Flag("--network", "engine.network", Path, "JSON: how the network changes (docs/network.md).", NETWORK,

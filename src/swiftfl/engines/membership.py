@@ -40,18 +40,23 @@ CHANGES = (*OF_A_CLIENT, *OF_AN_EDGE, "notice", "renew")
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that happens to the network at a time."""
+    """One thing that happens to the network: at a time, or after so many client steps in all (`iteration`)."""
 
-    time: float
+    time: float | None
     kind: Kind
     client: int = -1
     edge: tuple[int, int] | None = None
     seconds: float = 0.0
     draw: int = 0  # of a random change: which draw of its kind it is
+    iteration: int | None = None
 
     def check(self, n: int) -> None:
-        if not (math.isfinite(self.time) and self.time >= 0):
+        if (self.time is None) == (self.iteration is None):
+            raise UserError(f"{self.kind}: give it a time (in seconds) or an iteration (in client steps)")
+        if self.time is not None and not (math.isfinite(self.time) and self.time >= 0):
             raise UserError(f"{self.kind}: the time must be finite and not negative, not {self.time}")
+        if self.iteration is not None and self.iteration < 1:
+            raise UserError(f"{self.kind}: the iteration must be at least 1, not {self.iteration}")
         if self.kind in OF_A_CLIENT and not 0 <= self.client < n:
             raise UserError(f"{self.kind} of client {self.client}: clients are 0 to {n - 1}")
         if self.kind in OF_AN_EDGE:
@@ -94,6 +99,7 @@ class Dynamics:
     def check(self, n: int) -> None:
         for change in self.changes:
             change.check(n)
+        self._check_order()
         if self.measure_every < 1:
             raise UserError(
                 f"influence is measured every 1 step per client or more, not {self.measure_every}"
@@ -101,6 +107,18 @@ class Dynamics:
         for name in ("notice", "renewal"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise UserError(f"{name} must be finite and not negative, not {getattr(self, name)}")
+
+
+    def _check_order(self) -> None:
+        """That it is known what happens first to each client."""
+        by_iteration: dict[int, bool] = {}
+        for change in self.changes:
+            counted = change.iteration is not None
+            if change.kind in OF_A_CLIENT and by_iteration.setdefault(change.client, counted) != counted:
+                raise UserError(
+                    f"client {change.client} has changes by time and by iteration: "
+                    "what comes first is not known; give all of them one or the other"
+                )
 
 
 class Membership:
@@ -128,7 +146,7 @@ class Membership:
 
     def _present_at_start(self) -> set[int]:
         first: dict[int, str] = {}
-        for change in sorted(self.dynamics.changes, key=lambda change: change.time):
+        for change in sorted(self.dynamics.changes, key=lambda change: change.iteration or change.time or 0):
             if change.kind in OF_A_CLIENT:
                 first.setdefault(change.client, change.kind)
         return {i for i in range(self.n) if first.get(i) != "join"}
@@ -150,9 +168,8 @@ class Membership:
         """Whether a random change was drawn; one that was given always is known."""
         return not change.draw or _key(change.kind, change.client, change.edge) in self.draws
 
-    def followers(self, change: Change) -> list[Change]:
-        """The random changes that follow one that made a difference."""
-        now = change.time
+    def followers(self, change: Change, now: float) -> list[Change]:
+        """The random changes that follow one that made a difference now."""
         if change.kind == "crash":
             return self._random_of(change.client, now, ("return",))
         if change.kind in ("return", "join"):
@@ -307,13 +324,15 @@ def read_change(saved: Saved, n: int) -> Change:
     if kind not in CHANGES:
         saved["kind"].fail(f"is {kind!r}, which is no change of a network")
     lowest = 0 if kind in OF_A_CLIENT or kind == "notice" else -1
+    time, iteration = saved["time"], saved["iteration"]
     change = Change(
-        saved["time"].number(0.0),
+        None if time.missing else time.number(0.0),
         cast(Kind, kind),
         saved["client"].integer(lowest, n - 1),
         None if edge.missing else edge.edge(n),
         saved["seconds"].number(0.0),
         saved["draw"].integer(),
+        None if iteration.missing else iteration.integer(1),
     )
     change.check(n)
     return change

@@ -19,6 +19,7 @@ from swiftfl.verbs import Verb
 from swiftfl.workload.base import Workload
 
 Barrier = Literal["neighbours", "global"]
+SelectionMode = Literal["central", "distributed"]
 
 
 class LocalBatches(Protocol):
@@ -85,6 +86,8 @@ class Setup:
     influence: Sequence[float]
     costs: Costs = field(default_factory=Costs)
     barrier: Barrier = "neighbours"
+    ccs: SelectionMode = "central"
+    """Who runs CCS: one for all, or the clients themselves by messages (`graph/messages.py`)."""
     network: Callable[[], Membership] | None = None
     epochs: int | None = None
     iterations: int | None = None

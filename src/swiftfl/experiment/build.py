@@ -22,11 +22,12 @@ from swiftfl.data.parse import partition
 from swiftfl.data.partition import Partition
 from swiftfl.data.registry import dataset
 from swiftfl.engines import Setup
-from swiftfl.engines.membership import Change, Dynamics, Membership, Rates
+from swiftfl.engines.membership import Dynamics, Membership
 from swiftfl.engines.simulation.sampled import Sampled
 from swiftfl.engines.simulation.virtual import Virtual
 from swiftfl.errors import UserError
-from swiftfl.experiment.config import AlgorithmConfig, Config, NetworkConfig, TopologyConfig
+from swiftfl.experiment.config import AlgorithmConfig, Config, TopologyConfig
+from swiftfl.experiment.network_config import NetworkConfig
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given, proportional_to, uniform
@@ -83,6 +84,7 @@ def build(config: Config) -> Parts:
         influence=coefficients.influence.tolist(),
         costs=build_costs(config),
         barrier=config.engine.barrier,
+        ccs=config.engine.ccs,
         epochs=config.engine.epochs,
         iterations=config.engine.iterations,
         seed=config.seed,
@@ -147,10 +149,8 @@ def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Me
     if c == NetworkConfig() and config.influence != "measured" and not config.engine.real:
         return None
     dynamics = Dynamics(
-        changes=tuple(Change(k.time, k.event, k.client, k.edge, k.seconds) for k in c.changes),
-        rates=Rates(
-            c.crash_rate, c.return_rate, c.sleep_rate, c.sleep_seconds, c.edge_down_rate, c.edge_up_rate
-        ),
+        changes=tuple(planned.change for planned in c.changes),
+        rates=c.rates,
         notice=c.notice,
         renewal=c.renewal,
         measured=config.influence == "measured",

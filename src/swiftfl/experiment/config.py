@@ -17,9 +17,9 @@ from swiftfl.costs import Costs
 from swiftfl.data.parse import check_spec
 from swiftfl.data.registry import dataset_options, has_folder
 from swiftfl.engines.live.options import LiveOptions
-from swiftfl.engines.membership import Dynamics, Rates
 from swiftfl.errors import UserError
 from swiftfl.experiment.imports import import_modules
+from swiftfl.experiment.network_config import NetworkConfig
 from swiftfl.experiment.options import (
     COMMON,
     Tree,
@@ -31,6 +31,7 @@ from swiftfl.experiment.options import (
     replace,
     users_of,
 )
+from swiftfl.experiment.section import Seconds, Section
 from swiftfl.graph.methods import method_names
 from swiftfl.graph.registry import topologies_with, topology_options
 from swiftfl.registry import options_of, suggestion
@@ -41,11 +42,9 @@ from swiftfl.transports.registry import CODECS, TRANSPORTS
 from swiftfl.workload.metrics import METRICS
 from swiftfl.workload.models import MODELS, model_options
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+DISTRIBUTED_CCS: tuple[str, ...] = ()
+"""The engines whose clients can select their weights by messages."""
 
 
 class DataConfig(Section):
@@ -212,31 +211,6 @@ class CostsConfig(Section):
     shared_bandwidth: Annotated[float, Field(gt=0)] | None = Costs.shared_bandwidth
 
 
-class ChangeConfig(Section):
-    """One change of the network at a time; `edge` for edges, `seconds` for a sleep."""
-
-    time: Seconds
-    event: Literal["crash", "return", "leave", "join", "sleep", "edge_down", "edge_up"]
-    client: int = -1
-    edge: tuple[int, int] | None = None
-    seconds: Seconds = 0.0
-
-
-class NetworkConfig(Section):
-    """How the network changes; rates are per second and client (or edge). See `engines.membership`."""
-
-    changes: list[ChangeConfig] = []
-    crash_rate: Seconds = Rates.crash
-    return_rate: Seconds = Rates.come_back
-    sleep_rate: Seconds = Rates.sleep
-    sleep_seconds: Seconds = Rates.sleep_seconds
-    edge_down_rate: Seconds = Rates.edge_down
-    edge_up_rate: Seconds = Rates.edge_up
-    notice: Seconds = Dynamics.notice
-    renewal: Seconds = Dynamics.renewal
-    measure_every: Count = Dynamics.measure_every
-
-
 class LiveConfig(Section):
     """Of runs with real processes: saves, record, restarts, and how often the parent evaluates.
 
@@ -261,6 +235,7 @@ class LiveConfig(Section):
 class EngineConfig(Section):
     name: Literal["virtual", "sampled", "local", "mpi"] = "virtual"
     barrier: Literal["neighbours", "global"] = "neighbours"
+    ccs: Literal["central", "distributed"] = "central"
     epochs: Count | None = None
     iterations: Count | None = None
     costs: CostsConfig = CostsConfig()
@@ -336,13 +311,27 @@ class Config(Section):
             )
         if self.influence == "measured" and self.engine.name == "sampled":
             raise ValueError("measured influence needs time: the virtual engine or a live one")
-        plain = NetworkConfig(measure_every=self.engine.network.measure_every)
-        if self.engine.network != plain and self.engine.name != "virtual":
-            raise ValueError("planned changes of the network need the virtual engine")
+        self.engine.network.check_engine(self.engine.name)
         if self.engine.real and self.engine.barrier == "global":
             raise ValueError("barrier global needs the virtual engine")
         if self.engine.name == "local" and self.model.device != "cpu":
             raise ValueError("the clients of engine local are forked, and compute on the cpu")
+        return self
+
+    @model_validator(mode="after")
+    def _distributed_needs_ccs(self) -> Config:
+        entry = ALGORITHMS[self.algorithm.name]
+        if self.engine.ccs == "central":
+            return self
+        if not entry.weighted:
+            raise SettingError("engine.ccs", f"has no effect: {entry.name} has weights of its own")
+        weights = self.algorithm.weights or entry.weights
+        if weights != "ccs":
+            raise SettingError(
+                "engine.ccs", f"distributed selects weights ccs, not {weights}: add --weights ccs"
+            )
+        if self.engine.name not in DISTRIBUTED_CCS:
+            raise SettingError("engine.ccs", f"distributed does not work with engine {self.engine.name} yet")
         return self
 
     def with_changes(self, changes: Mapping[str, Any]) -> Config:

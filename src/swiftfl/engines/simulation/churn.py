@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -21,6 +22,7 @@ class Churn:
     def __init__(self, world: World, membership: Membership) -> None:
         self.world, self.membership = world, membership
         self._planned: dict[int, Change] = {}
+        self._by_iteration: list[Change] = []  # in their order
         self._measure_every = membership.dynamics.measure_every * world.n
         self._measured_at = 0
         self._steps_then = [0] * world.n
@@ -54,7 +56,10 @@ class Churn:
             self.plan(change)
 
     def plan(self, change: Change) -> None:
-        self._planned[self.world.events.plan(change.time)] = change
+        if change.time is not None:
+            self._planned[self.world.events.plan(change.time)] = change
+        else:
+            bisect.insort(self._by_iteration, change, key=_iteration)
 
     @property
     def somebody_will_come(self) -> bool:
@@ -67,12 +72,16 @@ class Churn:
             world.next_event()
         else:
             world.now, number, _ = world.events.pop()
-            change = self._planned.pop(number)
-            if self.membership.holds(change) and self._carry_out[change.kind](change):
-                for follower in self.membership.followers(change):
-                    self.plan(follower)
+            self._happen(self._planned.pop(number))
+        while self._by_iteration and _iteration(self._by_iteration[0]) <= world.iteration:
+            self._happen(self._by_iteration.pop(0))
         if world.iteration - self._measured_at >= self._measure_every:
             self._measure()
+
+    def _happen(self, change: Change) -> None:
+        if self.membership.holds(change) and self._carry_out[change.kind](change):
+            for follower in self.membership.followers(change, self.world.now):
+                self.plan(follower)
 
     def _note(self, change: Change, **more: object) -> None:
         if change.edge is not None:
@@ -265,6 +274,7 @@ class Churn:
         return {
             "membership": self.membership.state(),
             "planned": [[number, asdict(change)] for number, change in self._planned.items()],
+            "by_iteration": [asdict(change) for change in self._by_iteration],
             "measured_at": self._measured_at,
             "steps_then": list(self._steps_then),
             "were_away": sorted(self._were_away),
@@ -277,6 +287,13 @@ class Churn:
         for item in saved["planned"].items():
             number, change = item.items(2)
             self._planned[number.integer(1)] = read_change(change, n)
+            if not change["iteration"].missing:
+                change.fail("is not planned by its time")
+        self._by_iteration = []
+        for change in saved["by_iteration"].items():
+            if not change["time"].missing:
+                change.fail("is not planned by its iteration")
+            bisect.insort(self._by_iteration, read_change(change, n), key=_iteration)
         if set(self._planned) != self.world.events.planned():
             saved["planned"].fail("does not have the changes that the event queue has")
         if not all(map(self.membership.knows, self._planned.values())):
@@ -287,3 +304,8 @@ class Churn:
         for record in self.world.records:
             if record.present != (record.index in self.membership.present):
                 saved["membership"]["present"].fail(f"disagrees with client {record.index}")
+
+
+def _iteration(change: Change) -> int:
+    assert change.iteration is not None
+    return change.iteration
