@@ -184,7 +184,10 @@ BAD = [
     ("run digits --algorithm ldsgd --i2 1", "--i2 1 is pasgd"),
     ("run digits --algorithm gossip --weights ccs", "--weights has no effect: gossip"),
     ("run digits --ccs distributed --weights metropolis", "--ccs distributed selects weights ccs, not metro"),
-    ("run digits --algorithm dsgd --ccs distributed", "--ccs distributed selects weights ccs, not metropolis"),
+    (
+        "run digits --algorithm dsgd --ccs distributed",
+        "--ccs distributed selects weights ccs, not metropolis",
+    ),
     ("run digits --algorithm gossip --ccs distributed", "--ccs has no effect: gossip"),
     ("run digits --ccs both", "--ccs must be one of"),
     ("run digits --barrier global", "--barrier is for algorithms that meet in rounds, and swift does not"),

@@ -108,7 +108,6 @@ class Dynamics:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise UserError(f"{name} must be finite and not negative, not {getattr(self, name)}")
 
-
     def _check_order(self) -> None:
         """That it is known what happens first to each client."""
         by_iteration: dict[int, bool] = {}

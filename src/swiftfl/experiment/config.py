@@ -42,7 +42,6 @@ from swiftfl.transports.registry import CODECS, TRANSPORTS
 from swiftfl.workload.metrics import METRICS
 from swiftfl.workload.models import MODELS, model_options
 
-
 DISTRIBUTED_CCS: tuple[str, ...] = ()
 """The engines whose clients can select their weights by messages."""
 

@@ -24,9 +24,7 @@ class ChangeConfig(Section):
 
     @property
     def change(self) -> Change:
-        return Change(
-            self.time, self.event, self.client, self.edge, self.seconds, iteration=self.iteration
-        )
+        return Change(self.time, self.event, self.client, self.edge, self.seconds, iteration=self.iteration)
 
 
 class NetworkConfig(Section):
