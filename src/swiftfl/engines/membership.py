@@ -40,7 +40,7 @@ CHANGES = (*OF_A_CLIENT, *OF_AN_EDGE, "notice", "renew")
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that happens to the network: at a time, or after so many client steps in all (`iteration`)."""
+    """One thing that happens to the network: at a time, or after `iteration` client steps in all."""
 
     time: float | None
     kind: Kind
