@@ -138,6 +138,12 @@ class WordByWord(MemoryTransport):
         super().tell(neighbour, message)
 
 
+class Uncounted(MemoryTransport):
+    """Tells nobody that it was averaged with."""
+
+    answers = 0
+
+
 class Deaf(MemoryPlan):
     """Tells nobody about losses."""
 
@@ -183,6 +189,7 @@ BROKEN: list[tuple[type[MemoryPlan], str, str]] = [
     (with_ends(OneForAll), "small_messages_arrive", "last epoch"),
     (with_ends(OneKind), "small_messages_arrive", "last epoch"),
     (with_ends(WordByWord), "small_messages_whole", "torn"),
+    (with_ends(Uncounted), "averages_are_counted", "not within"),
     (Deaf, "loss_is_noticed", "blocked"),
     (Unstoppable, "stop_wakes", "blocked"),
 ]
@@ -193,9 +200,8 @@ def test_the_battery_catches(
     broken: type[MemoryPlan], check: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It may wait in vain, which need not take long; where the machine is busy, that may be seen first.
-    monkeypatch.setattr(
-        participants, "LIMIT", 1.0 if complaint in ("blocked", "version", "last epoch") else 10.0
-    )
+    short = ("blocked", "version", "last epoch", "not within")
+    monkeypatch.setattr(participants, "LIMIT", 1.0 if complaint in short else 10.0)
     report = run_one(TransportEntry("broken", broken, processes=False), check)
     assert report.passed is False
     assert complaint in report.detail or "blocked" in report.detail

@@ -122,6 +122,7 @@ def tell(name: str, engine: Mpi, workload: Unlucky, curve: list[dict[str, Any]])
         "renewals": 0 if engine.network is None else engine.network.renewals,
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "wall": engine.now,
+        "communication": engine.figures()["communication"],
         "split": {k: sum(engine.status.column(k)) for k in ("compute", "communication", "waiting")},
         "cpu": sum(engine.status.column("cpu")) / max(1.0, sum(engine.status.column("steps"))),
     }

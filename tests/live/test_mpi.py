@@ -52,6 +52,20 @@ def test_every_algorithm_runs(options: tuple[str, ...]) -> None:
     assert answers["dsgd"]["split"]["waiting"] > 0
     for name, answer in answers.items():
         check_curve(name, answer)
+        check_traffic(name, answer)
+
+
+def check_traffic(name: str, answer: dict[str, Any], n: int = 3, steps: int = 150) -> None:
+    """A ring of three: two messages a step, and of a ring all-reduce four of a third of the model."""
+    size, found = 8 * 20_000, answer["communication"]
+    assert found["rounds"] == [steps] * n
+    if name == "adpsgd":  # each asks once a step, and whoever is asked answers
+        assert sum(found["messages"]) == 2 * n * steps
+        assert found["bytes"] == [size * messages for messages in found["messages"]]
+    else:
+        messages, share = (4, 1 / n) if name == "allreduce" else (2, 1.0)
+        assert found["messages"] == [messages * steps] * n
+        assert found["bytes"] == [int(messages * size * share) * steps] * n
 
 
 def check_curve(name: str, answer: dict[str, Any], n: int = 3) -> None:

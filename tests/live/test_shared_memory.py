@@ -162,6 +162,19 @@ def publish_once(plan: SharedMemory) -> None:
     plan.connect(0).publish(np.full(1000, 7, np.float32), 7)
 
 
+def test_averages_are_counted_from_the_connection_on() -> None:
+    """A client that is started again has counted those before it was lost."""
+    plan = plan_of(PAIR)
+    first, other = plan.connect(0), plan.connect(1)
+    other.average_with(0)
+    again = plan.connect(0)
+    other.average_with(0)
+    assert (first.answers, again.answers, other.answers) == (2, 1, 0)
+    for wire in (first, other, again):
+        wire.close()
+    plan.close()
+
+
 def test_closing_gives_every_descriptor_back() -> None:
     before = belongings()
     plan = plan_of(PAIR)

@@ -59,6 +59,13 @@ class SmallMessage(NamedTuple):
     second: float
 
 
+class Mean(NamedTuple):
+    """What a reduction gives: the mean, and of how many clients it is."""
+
+    value: Vector
+    clients: int
+
+
 class Transport(Protocol):
     """One client's end of a transport."""
 
@@ -119,7 +126,7 @@ class Transport(Protocol):
         """Wait for the neighbour's model of this round and use it in place; raises Lost,
         Finished (it will make none of this round, but has a last one) or Stopped."""
 
-    def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
+    def all_reduce(self, value: Vector, weight: float, round: int) -> Mean:
         """The weighted mean over the living clients; waits for all of them."""
 
     # --- waiting: model cells ---
@@ -135,6 +142,10 @@ class Transport(Protocol):
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:
         """Advance the cell by a move, atomically; a copy of it."""
+
+    @property
+    def answers(self) -> int:
+        """How often a neighbour has averaged its cell with this client's since this end was connected."""
 
     def close(self) -> None:
         """Release everything; nothing stays behind. May be called again."""

@@ -108,6 +108,41 @@ def is_exact(codec: Codec) -> bool:
     return isinstance(codec, Identity)
 
 
+class Measured:
+    """A codec that remembers how long its last code was."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec, self.name, self.last = codec, codec.name, 0
+
+    def most_bytes(self, size: int, dtype: npt.DTypeLike) -> int:
+        return self._codec.most_bytes(size, dtype)
+
+    def encode(self, x: Vector) -> Bytes:
+        data = self._codec.encode(x)
+        self.last = data.size
+        return data
+
+    def decode(self, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector:
+        return self._codec.decode(data, size, dtype)
+
+    def state(self) -> Memory:
+        return self._codec.state()
+
+    def restore(self, memory: Memory) -> None:
+        self._codec.restore(memory)
+
+
+def measured(make: MakeCodec) -> Codec:
+    """A codec whose codes can be measured (`code_bytes`); one that is exact stays as it is."""
+    codec = make()
+    return codec if is_exact(codec) else Measured(codec)
+
+
+def code_bytes(codec: Codec, x: Vector) -> int:
+    """The bytes of x, just encoded, on the wire."""
+    return codec.last if isinstance(codec, Measured) else x.nbytes
+
+
 def encode(codec: Codec, x: Vector) -> Bytes:
     """The code of x, checked against what the codec promises."""
     data = codec.encode(x)

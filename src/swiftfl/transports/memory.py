@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from swiftfl.transports.base import Finished, Lost, SmallMessage, Stopped, transport
+from swiftfl.transports.base import Finished, Lost, Mean, SmallMessage, Stopped, transport
 from swiftfl.transports.codec import Identity, MakeCodec, transmitted
 from swiftfl.vector import Statistics, Vector, advance
 
@@ -42,6 +42,7 @@ class MemoryPlan:
         self.cells: list[Vector] = [x0.copy()] * n
         self.offers: list[dict[int, tuple[Vector, set[int]]]] = [{} for _ in range(n)]
         self.offered = [-1] * n
+        self.averaged = [0] * n  # how often others have averaged with each cell
         self.given: dict[int, dict[int, tuple[Vector, float]]] = {}
         self.means: dict[int, Vector] = {}
         self.told: dict[tuple[int, int], dict[int, SmallMessage]] = {}
@@ -104,6 +105,7 @@ class MemoryTransport:
         self.neighbours = plan.neighbours[i]
         self.codec = plan.make_codec()
         self.waited = 0.0
+        self._averaged = plan.averaged[i]
 
     # --- wait-free ---
 
@@ -171,7 +173,7 @@ class MemoryTransport:
             plan.changed.notify_all()
         return result
 
-    def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
+    def all_reduce(self, value: Vector, weight: float, round: int) -> Mean:
         plan = self.plan
         with plan.changed:
             given = plan.given.setdefault(round, {})
@@ -181,7 +183,7 @@ class MemoryTransport:
             if round not in plan.means:
                 plan.means = {round: _mean([given[k] for k in sorted(given)])}
                 plan.given = {round: given}
-            return _copy(plan.means[round])
+            return Mean(_copy(plan.means[round]), len(given))
 
     def set_cell(self, x: Vector) -> None:
         with self.plan.changed:
@@ -197,7 +199,12 @@ class MemoryTransport:
                 raise Lost(neighbour)
             mean: Vector = 0.5 * (cells[self.i] + cells[neighbour])
             cells[self.i] = cells[neighbour] = mean
+            self.plan.averaged[neighbour] += 1
             return _copy(mean)
+
+    @property
+    def answers(self) -> int:
+        return self.plan.averaged[self.i] - self._averaged
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:
         with self.plan.changed:

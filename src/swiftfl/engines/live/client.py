@@ -26,6 +26,7 @@ from swiftfl.engines.setup import Setup, refuse_rounds
 from swiftfl.engines.terms import Terms
 from swiftfl.sample import Slope
 from swiftfl.transports.base import Lost, Stopped, Transport
+from swiftfl.transports.codec import code_bytes
 from swiftfl.vector import Vector, mix
 from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Load, Mix, Publish, Verb
 
@@ -87,6 +88,7 @@ class LiveClient:
         self._left_out = False  # whether this step's move was not finite, and left out
         self._discarded_at = 0  # the step that was counted last as one whose numbers were left out
         self._cell = False
+        self._answers = 0  # averages of others with this client's cell that were counted
         self._publishes = False
         self._sent: tuple[int, Vector] | None = None  # the step and the model that were published last
         self._waiting_terms: list[Terms] = []
@@ -115,7 +117,7 @@ class LiveClient:
     def _run(self) -> Outcome:
         last = self.setup.steps_of(self.index)
         while self.state.c <= last:
-            self.control.report(self.state.c, self.tally)
+            self._report()
             self._take_terms()
             order = self.control.order(self.state.c)
             if order in ("stop", "finish"):
@@ -133,6 +135,13 @@ class LiveClient:
             except Stopped:
                 return self._stop()
         return self._finish()
+
+    def _report(self) -> None:
+        """Tell the engine how far this client is, and what it has counted."""
+        answers, self._answers = self._answers, self.transport.answers
+        for _ in range(self._answers - answers):
+            self.tally.traffic.answer_average(self.state.x.nbytes)
+        self.control.report(self.state.c, self.tally)
 
     def step(self) -> None:
         """One local step of the algorithm, its verbs served."""
@@ -195,9 +204,9 @@ class LiveClient:
             self.transport.show(self._current().x, version(self.incarnation, self.state.c))
 
     def _stop(self) -> Outcome:
+        self._report()
         self._save(self._current())
         self.journal.end(self.state.c)
-        self.control.report(self.state.c, self.tally)
         return "stopped"
 
     def _finish(self) -> Outcome:
@@ -205,8 +214,8 @@ class LiveClient:
         self._send(self.state.x, self.state.c)
         self.transport.finish()
         self.journal.end(self.state.c)
+        self._report()
         self._save(self.state)
-        self.control.report(self.state.c, self.tally)
         return "finished"
 
     def publish_last_model(self) -> None:
@@ -214,6 +223,7 @@ class LiveClient:
         if self._cell:
             self.state = self._current()
             self._send(self.state.x, self.state.c)
+            self._report()
             self._save(self.state)
 
     def _save(self, state: State) -> None:
@@ -266,7 +276,12 @@ class LiveClient:
         self._start()
         self._note_used()
         self._send(verb.x, verb.version)
+        self.tally.traffic.publish(verb, self._bytes_of(verb.x))
         self._communicated()
+
+    def _bytes_of(self, x: Vector) -> int:
+        """The size of a message with x, which the codec has just encoded."""
+        return code_bytes(self.transport.codec, x)
 
     def _gradient(self, verb: Gradient) -> Slope:
         began = time.perf_counter()
@@ -289,6 +304,7 @@ class LiveClient:
 
     def _mix(self, verb: Mix) -> Vector:
         inbox = verb.inbox
+        self.tally.traffic.mix(verb)
         if not isinstance(inbox, LazyInbox):
             return mix(verb.w, verb.x, inbox)
         self._start()
@@ -333,6 +349,7 @@ class LiveClient:
         self._note_used()
         if verb.neighbours:
             self.transport.offer(verb.x, verb.round, verb.neighbours)
+            self.tally.traffic.exchange(verb, self._bytes_of(verb.x))
         self._communicated()
         inbox = RoundInbox(self.transport, verb.neighbours, verb.round, self.gate)
         self._add_inbox(inbox)
@@ -344,7 +361,8 @@ class LiveClient:
         value, weight = contribution(verb)
         if value is not verb.value:
             self._count_discarded()
-        mean = self.transport.all_reduce(value, weight, verb.round)
+        mean, clients = self.transport.all_reduce(value, weight, verb.round)
+        self.tally.traffic.all_reduce(verb, clients, value.nbytes)
         self._communicated()
         return mean
 
@@ -359,9 +377,10 @@ class LiveClient:
         self._start()
         self._note_used()
         try:
-            x = self.transport.average_with(verb.neighbour)
+            x, answered = self.transport.average_with(verb.neighbour), True
         except Lost:
-            x = self.transport.load()
+            x, answered = self.transport.load(), False
+        self.tally.traffic.average_with(x.nbytes, answered)
         self._communicated()
         return x
 

@@ -21,11 +21,12 @@ from safetensors.numpy import save_file
 from swiftfl.client import State
 from swiftfl.engines.live.inbox import REASONS
 from swiftfl.engines.live.status import Tally
+from swiftfl.engines.traffic import Traffic
 from swiftfl.errors import UserError
 from swiftfl.files import sync_folder, write_atomically
 from swiftfl.vector import Memory, Vector, finite
 
-FORMAT = "swiftfl-client-3"
+FORMAT = "swiftfl-client-4"
 _MEMORY, _CODEC = "memory.", "codec."  # arrays of the update rule, and of the codec
 
 
@@ -126,7 +127,8 @@ def read(file: Path, client: int, like: State) -> ClientSave:
 def _tally(about: dict[str, Any]) -> Tally:
     """What was counted; losses of batches are counted anew in each session."""
     refused = {reason: int(about["refused"][reason]) for reason in REASONS}
-    return Tally(**{**about, "loss_sum": 0.0, "loss_count": 0, "refused": refused})
+    traffic = Traffic(**{name: int(counted) for name, counted in about["traffic"].items()})
+    return Tally(**{**about, "loss_sum": 0.0, "loss_count": 0, "traffic": traffic, "refused": refused})
 
 
 def read_all(folder: Path, client: int, like: State) -> tuple[list[ClientSave], list[str]]:

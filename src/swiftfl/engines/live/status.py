@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from swiftfl.engines.live.inbox import REASONS, Reason
+from swiftfl.engines.traffic import Traffic
 
 Order = Literal["go_on", "save", "stop", "finish"]
 TOTALS = ("steps", "compute", "communication", "waiting", "cpu", "loss_sum", "loss_count", "saves_failed",
           "discarded", "discarding")  # fmt: skip
-COLUMNS = ("c", "incarnation", "phase", "waits", *TOTALS, *REASONS)
+TRAFFIC = ("rounds", "messages", "bytes")
+COLUMNS = ("c", "incarnation", "phase", "waits", *TOTALS, *TRAFFIC, *REASONS)
 AT = {name: position for position, name in enumerate(COLUMNS)}
 _FIRST_TOTAL, _C, _PHASE, _WAITS = AT["steps"], AT["c"], AT["phase"], AT["waits"]
 ABSENT, STARTING, READY, RUNNING, HOLDING, FINISHED, STOPPED = range(7)
@@ -43,6 +45,7 @@ class Tally:
     saves_failed: int = 0
     discarded: int = 0  # steps whose result was not finite
     discarding: int = 0  # 1 if the last step was one of them
+    traffic: Traffic = field(default_factory=Traffic)
     refused: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
 
@@ -128,7 +131,8 @@ class StatusTable:
     def write(self, i: int, c: int, incarnation: int, tally: Tally) -> None:
         self.rows[i, _FIRST_TOTAL:] = (
             tally.steps, tally.compute, tally.communication, tally.waiting, tally.cpu, tally.loss_sum,
-            tally.loss_count, tally.saves_failed, tally.discarded, tally.discarding, *tally.refused.values(),
+            tally.loss_count, tally.saves_failed, tally.discarded, tally.discarding,
+            tally.traffic.rounds, tally.traffic.messages, tally.traffic.bytes, *tally.refused.values(),
         )  # fmt: skip
         self.rows[i, _C], self.rows[i, AT["incarnation"]] = c, incarnation
 
@@ -137,7 +141,8 @@ class StatusTable:
         row = dict(zip(COLUMNS, self.rows[i].tolist(), strict=True))
         whole = {"steps", "loss_count", "saves_failed", "discarded", "discarding"}
         totals = {name: int(row[name]) if name in whole else row[name] for name in TOTALS}
-        return Tally(**totals, refused={reason: int(row[reason]) for reason in REASONS})
+        traffic = Traffic(*(int(row[name]) for name in TRAFFIC))
+        return Tally(**totals, traffic=traffic, refused={reason: int(row[reason]) for reason in REASONS})
 
     def order(self, c: int) -> Order:
         orders = self._orders

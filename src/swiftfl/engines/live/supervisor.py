@@ -21,6 +21,7 @@ from swiftfl.engines.live.status import FINISHED, HOLDING, READY, STOPPED, Statu
 from swiftfl.engines.live.watchdog import Watchdog
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
+from swiftfl.engines.traffic import communication
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_ROUNDS = 3  # how far ahead the round lies, at least, from which new weights hold
@@ -161,6 +162,7 @@ class Supervisor:
             "discarded": int(sum(status.column("discarded"))),
             "saves_failed": int(sum(status.column("saves_failed"))),
             "cpu_milliseconds_per_step": 1e3 * sum(status.column("cpu")) / steps if steps else 0.0,
+            "communication": communication(status.tally(i).traffic for i in range(self.n)),
             **self._influence(terms),
             "warnings": self.warnings[:_MOST_WARNINGS],
         }

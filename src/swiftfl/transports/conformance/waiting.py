@@ -101,7 +101,7 @@ def wait_for_one() -> Task:
 def wait_for_all(group: Participants) -> Task:
     def task(transport: Transport, report: Report) -> float:
         report("waiting")
-        return value_of(transport.all_reduce(full(group, 2.0), 1.0, 1))
+        return value_of(transport.all_reduce(full(group, 2.0), 1.0, 1).value)
 
     return task
 
@@ -176,7 +176,9 @@ def reductions(group: Participants) -> str:
     def reduce(i: int) -> Task:
         def task(transport: Transport, report: Report) -> int:
             for round in range(3, 3 * ROUNDS, 3):
-                mean = transport.all_reduce(full(group, round * (i + 1)), float(i + 1), round)
+                mean, clients = transport.all_reduce(full(group, round * (i + 1)), float(i + 1), round)
+                if clients != CLIENTS:
+                    raise Failed(f"a mean is said to be of {clients} clients, not {CLIENTS}")
                 if value_of(mean) != _weighted_mean(round):
                     raise Failed(f"{value_of(mean)} instead of {_weighted_mean(round)} in round {round}")
             return 0
@@ -205,6 +207,35 @@ def cells_are_atomic(group: Participants) -> str:
     if abs(total - 2.0**20 * CLIENTS) > 1e-3:
         raise Failed(f"the cells' sum is {total}, {2.0**20 * CLIENTS} were put in")
     return f"{sum(finals)} averages among {CLIENTS} clients"
+
+
+def averages_are_counted(group: Participants) -> str:
+    """A client is told how often others have averaged with it."""
+    group.open(ring(2))
+    asked = group.start(0, _count_answers())
+    asked.answer()
+    group.start(1, _average_thrice()).answer()
+    if (counted := asked.answer()) != 3:
+        raise Failed(f"3 averages were counted as {counted}")
+    return "3 averages"
+
+
+def _count_answers() -> Task:
+    def task(transport: Transport, report: Report) -> int:
+        transport.load()
+        report("connected")
+        until(lambda: transport.answers > 2, "three averages")
+        return transport.answers
+
+    return task
+
+
+def _average_thrice() -> Task:
+    def task(transport: Transport, report: Report) -> None:
+        for _ in range(3):
+            transport.average_with(0)
+
+    return task
 
 
 def average(group: Participants, i: int) -> Task:
@@ -314,5 +345,5 @@ def change_twice(group: Participants) -> Task:
 
 CHECKS = (
     rounds_in_order, rounds_with_some, loss_is_noticed, the_finished, stop_wakes, reductions,
-    cells_are_atomic, cells_start_anew, rejoining, cells_survive,
+    cells_are_atomic, averages_are_counted, cells_start_anew, rejoining, cells_survive,
 )  # fmt: skip

@@ -27,6 +27,7 @@ class RemoteCells:
         self._lock = threading.Lock()
         self._own, self._reply = Message(x0.size, x0.dtype), Message(x0.size, x0.dtype)
         self._asking = False
+        self.answers = 0
         with progress.moving:
             for k in neighbours:
                 self._listen(k, Message(x0.size, x0.dtype))
@@ -47,6 +48,7 @@ class RemoteCells:
         with self._lock:
             step = 0.5 * (message.vector - self._x)
             self._x = self._x + step
+            self.answers += 1
         message.fill(step, version=message.version)
         self._progress.send(message.filled, k, ANSWER, lambda count: self._listen(k, message))
 

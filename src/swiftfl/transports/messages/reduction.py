@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from swiftfl.errors import UserError
+from swiftfl.transports.base import Mean
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.wire import GIVE, LOST, MEAN
@@ -35,7 +36,7 @@ class MessageReduction:
                     self._listen(k, Message(like.size, like.dtype))
             progress.begin.append(self._add_up)
 
-    def mean(self, value: Vector, weight: float, round: int) -> Vector:
+    def mean(self, value: Vector, weight: float, round: int) -> Mean:
         """Give this value, and wait for the mean of all."""
         if self._rank != ROOT:
             return self._ask(value, weight, round)
@@ -44,10 +45,13 @@ class MessageReduction:
             self._own.fill(value, round=round, weight=weight)
             self._given[ROOT] = self._own
         self._progress.wait(lambda: self._round >= round)
-        out: Vector = self._mean.vector.copy()
-        return out
+        return self._result()
 
-    def _ask(self, value: Vector, weight: float, round: int) -> Vector:
+    def _result(self) -> Mean:
+        """Instead of a weight, the answer carries how many clients there were."""
+        return Mean(self._mean.vector.copy(), int(self._mean.weight))
+
+    def _ask(self, value: Vector, weight: float, round: int) -> Mean:
         sent: list[int] = []
         came: list[int] = []
         self._own.fill(value, round=round, weight=weight)
@@ -57,8 +61,7 @@ class MessageReduction:
         self._progress.wait(lambda: bool(sent) and bool(came))
         if not self._mean.is_whole(came[0]) or self._mean.round != round:
             raise UserError(f"client {ROOT}, which adds up for all, was lost: the run cannot go on")
-        out: Vector = self._mean.vector.copy()
-        return out
+        return self._result()
 
     # --- at the root -----------------------------------------------------------------------------
 
@@ -84,7 +87,8 @@ class MessageReduction:
         for k in members:
             total += self._given[k].weight * self._given[k].vector
         weights = sum(self._given[k].weight for k in members)
-        self._mean.fill((total / weights).astype(total.dtype, copy=False), round=round)
+        mean = (total / weights).astype(total.dtype, copy=False)
+        self._mean.fill(mean, round=round, weight=len(members))
         self._round = round
         for k in members:
             self._answer(k, self._given.pop(k))

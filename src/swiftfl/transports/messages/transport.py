@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from swiftfl.errors import UserError
-from swiftfl.transports.base import SmallMessage
+from swiftfl.transports.base import Mean, SmallMessage
 from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.messages.cells import RemoteCells
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
@@ -152,7 +152,7 @@ class MessageTransport:
     def reduction(self) -> MessageReduction:
         return MessageReduction(self.progress, self._x0, self._away)
 
-    def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
+    def all_reduce(self, value: Vector, weight: float, round: int) -> Mean:
         return self.reduction.mean(value, weight, round)
 
     @cached_property
@@ -172,6 +172,10 @@ class MessageTransport:
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:
         return self.cells.add(move, statistics)
+
+    @property
+    def answers(self) -> int:
+        return self.cells.answers if "cells" in self.__dict__ else 0
 
     # --- the end ---
 

@@ -48,6 +48,7 @@ class SharedCells:
             mean: Vector = 0.5 * (self._valid(self.i) + self._valid(k))
             for cell in (self.i, k):
                 self._write(cell, mean)
+            self.words.put(k, at.ANSWERS, self.words.get(k, at.ANSWERS) + 1)
         return mean
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:

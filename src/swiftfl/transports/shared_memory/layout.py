@@ -19,12 +19,13 @@ OBSERVERS = 1
 """Processes besides the neighbours that may read a client's newest model: the one that evaluates."""
 
 # One client's words. Each has one writer at a time: the client itself, the supervisor, or (CELL and
-# UNLOCKS) whoever holds the cell's lock.
+# UNLOCKS, ANSWERS) whoever holds the cell's lock.
 NEWEST, FINISHED, GONE, FROM_ROUND = range(4)
 OFFERED, OFFER_TAGS = 4, 5  # two tags: the rounds of the two offers that are kept, plus one
 REDUCED, GIVEN_TAGS, WEIGHTS = 7, 8, 10  # two tags and two weights
 CELL, UNLOCKS = 12, 13
 OBSERVED = 14  # which of this client's places the observer reads, plus one
+ANSWERS = 15  # how often others have averaged with its cell
 NEIGHBOURS = 16  # these words per neighbour, which only the client itself writes:
 TAKEN, HOLDS = 0, 1  # the last round that was taken from it, and which of its places is being read, plus one
 TOLD = 2  # small messages to it, one per kind, each with its sequence number, epoch and two numbers

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from swiftfl.transports.base import Mean
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.words import Words
 from swiftfl.vector import Vector
@@ -26,7 +27,7 @@ class SharedReduction:
         self.given = given
         self.total = total
 
-    def mean(self, value: Vector, weight: float, round: int) -> Vector:
+    def mean(self, value: Vector, weight: float, round: int) -> Mean:
         self._give(value, weight, round)
         self._wait(range(self.words.layout.n), lambda k: self._place(k, round) is not None, round)
         members = self._members(round)
@@ -39,7 +40,7 @@ class SharedReduction:
         for k in members:
             if not self._has_reduced(k, round):  # it gave its value and died
                 out[slices[k]] = self._sum(members, weights, slices[k])
-        return out
+        return Mean(out, len(members))
 
     def _give(self, value: Vector, weight: float, round: int) -> None:
         words, tags = self.words, self.words.layout.word(self.i, at.GIVEN_TAGS)

@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 
 from swiftfl.errors import UserError
-from swiftfl.transports.base import SmallMessage, transport
+from swiftfl.transports.base import Mean, SmallMessage, transport
 from swiftfl.transports.codec import Identity, MakeCodec, is_exact, transmitted
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.cells import SharedCells
@@ -212,6 +212,7 @@ class SharedMemoryTransport:
         for k in self.neighbours:
             self.view.slots_of(k, plan.prefault)
         self.version = 0
+        self._answers = self.words.get(i, at.ANSWERS)  # of earlier ends
 
     # --- wait-free ---
 
@@ -283,7 +284,7 @@ class SharedMemoryTransport:
         given = lru_cache(None)(lambda k: view.vectors(layout.given_at(k), 2, writable=k == self.i))
         return SharedReduction(self.i, self.words, given, view.vectors(layout.sum_at, 1, writable=True)[0])
 
-    def all_reduce(self, value: Vector, weight: float, round: int) -> Vector:
+    def all_reduce(self, value: Vector, weight: float, round: int) -> Mean:
         self._check_size(value)
         return self.reduction.mean(value, weight, round)
 
@@ -306,6 +307,10 @@ class SharedMemoryTransport:
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:
         return self.cells.add(move, statistics)
+
+    @property
+    def answers(self) -> int:
+        return self.words.get(self.i, at.ANSWERS) - self._answers
 
     def close(self) -> None:
         for name in ("rounds", "reduction", "cells", "own"):

@@ -16,6 +16,7 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import ALONE, Terms, pack_terms
 from swiftfl.errors import UserError
 from swiftfl.transports.base import MakePlan, Observer, TransportPlan
+from swiftfl.transports.codec import measured
 from swiftfl.transports.shared_memory import SharedMemory
 from swiftfl.vector import Vector
 
@@ -78,7 +80,7 @@ class Local(SupervisedRun):
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
         neighbours = [tuple(w.of) for w in setup.weights]
-        self._plan = self._make_plan(neighbours, self.x0, setup.codec, in_rounds)
+        self._plan = self._make_plan(neighbours, self.x0, partial(measured, setup.codec), in_rounds)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
         self._channel = ControlChannel([ours for ours, _ in pairs], self.status, in_rounds)
         theirs = [end for _, end in pairs]

@@ -12,6 +12,7 @@ import logging
 import math
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.engines.threads import one_thread
+from swiftfl.transports.codec import measured
 from swiftfl.transports.mpi import MpiJob
 from swiftfl.vector import Vector
 
@@ -68,7 +70,7 @@ class Mpi(SupervisedRun):
     def start(self) -> None:
         """Connect with the other ranks, which do the same, and start this rank's client."""
         neighbours = [tuple(w.of) for w in self.setup.weights]
-        self.transport = self.job.connect(neighbours, self.x0, self.setup.codec)
+        self.transport = self.job.connect(neighbours, self.x0, partial(measured, self.setup.codec))
         self.channel = RankChannel(self.transport, self.network, self.status, self.options.patience)
         self.channel.supervise = self._supervise
         if self.supervisor.asked:
