@@ -108,6 +108,19 @@ class Dynamics:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise UserError(f"{name} must be finite and not negative, not {getattr(self, name)}")
 
+    def check_without_clock(self) -> None:
+        """Refuse what takes time, where nothing does."""
+        why = "engine sampled has no clock"
+        for change in self.changes:
+            if change.time is not None:
+                raise UserError(f"{change.kind} at time {change.time}: {why}; give it an iteration instead")
+            if change.kind in ("crash", "sleep"):
+                raise UserError(f"{change.kind} of client {change.client}: {why}; it has leave and return")
+        plain = Dynamics(self.changes, keep_objective=self.keep_objective)
+        for name in ("rates", "notice", "renewal", "measured", "measure_every"):
+            if getattr(self, name) != getattr(plain, name):
+                raise UserError(f"{name} of a network that changes: {why}")
+
     def _check_order(self) -> None:
         """That it is known what happens first to each client."""
         by_iteration: dict[int, bool] = {}

@@ -158,6 +158,8 @@ def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Me
         measure_every=c.measure_every,
     )
     dynamics.check(coefficients.topology.n)
+    if config.engine.name == "sampled":
+        dynamics.check_without_clock()
     given = coefficients.influence.tolist()
     return lambda: Membership(coefficients.topology, given, coefficients.method, dynamics, config.seed)
 

@@ -54,5 +54,5 @@ class NetworkConfig(Section):
 
     def check_engine(self, name: str) -> None:
         """Refuse what this engine cannot do."""
-        if self != NetworkConfig(measure_every=self.measure_every) and name != "virtual":
-            raise ValueError("planned changes of the network need the virtual engine")
+        if name not in ("virtual", "sampled") and self != NetworkConfig(measure_every=self.measure_every):
+            raise ValueError("planned changes of the network need a simulated engine")

@@ -1,4 +1,9 @@
-"""A network that changes, in virtual time: `Membership` decides, `Churn` carries out."""
+"""A network that changes, in a simulated run: `Membership` decides, `Churn` carries out.
+
+Where nothing takes time (`World.timed_gradients` is false), a change, its notice and the renewal that follows
+are one: the new weights hold from the next client step on, also for clients that are in the middle of
+theirs. Only those who meet in rounds take them later, as in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +78,14 @@ class Churn:
         else:
             world.now, number, _ = world.events.pop()
             self._happen(self._planned.pop(number))
-        while self._by_iteration and _iteration(self._by_iteration[0]) <= world.iteration:
-            self._happen(self._by_iteration.pop(0))
+        self.after_step()
         if world.iteration - self._measured_at >= self._measure_every:
             self._measure()
+
+    def after_step(self) -> None:
+        """Carry out the changes that are due by the number of client steps."""
+        while self._by_iteration and _iteration(self._by_iteration[0]) <= self.world.iteration:
+            self._happen(self._by_iteration.pop(0))
 
     def _happen(self, change: Change) -> None:
         if self.membership.holds(change) and self._carry_out[change.kind](change):
@@ -138,6 +147,9 @@ class Churn:
         self.world.nobody_waits_for(record)
 
     def _plan_renewal(self) -> None:
+        if not self.world.timed_gradients:
+            self.renew(Change(self.world.now, "renew"))
+            return
         self.plan(Change(self.world.now + self.membership.dynamics.renewal, "renew"))
 
     def _leave(self, change: Change) -> bool:
@@ -229,6 +241,9 @@ class Churn:
             if record.finished:
                 record.next_terms.clear()
                 self.world.adopt(record, terms)
+                continue
+            if not (self.world.timed_gradients or self.world.in_rounds):
+                self.world.adopt_in_step(record, terms)
                 continue
             earlier = [waiting for waiting in record.next_terms if waiting.from_round < first[i]]
             record.next_terms = [*earlier, terms]

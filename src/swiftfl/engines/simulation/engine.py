@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from swiftfl.costs import Costs
 from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
+from swiftfl.engines.simulation.churn import Churn
 from swiftfl.engines.simulation.clocks import Timeline, WatchedClock
 from swiftfl.engines.simulation.world import World
 from swiftfl.engines.threads import one_thread
@@ -33,18 +35,22 @@ class Simulation(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, setup: Setup, world: World) -> None:
+    def __init__(self, setup: Setup, costs: Costs, timed: bool) -> None:
+        membership = None if setup.network is None else setup.network()
         self.setup = setup
         self.n = setup.n
-        self.world = world
+        self.world = World(setup, costs, timed_gradients=timed, changing=membership is not None)
+        self.churn = None if membership is None else Churn(self.world, membership)
         self._started = False
 
     # --- running -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Let every client run to its first gradient."""
+        """Let every client that is there run to its first gradient."""
         self._begin()
         with np.errstate(all="ignore"):
+            if self.churn is not None:
+                self.churn.start()
             self.world.start()
 
     def _begin(self) -> None:
@@ -136,12 +142,18 @@ class Simulation(ABC):
         return self.world.log.taken
 
     def figures(self) -> dict[str, Any]:
-        records = self.world.records
+        """Of a network that changes also who is not there, and how often weights were renewed."""
+        records, churn = self.world.records, self.churn
+        changed = {}
+        if churn is not None:
+            changed["lost"] = [record.index for record in records if not record.present]
+            changed["renewals"] = churn.membership.renewals
         return {
             "virtual_seconds": max(record.clock.now for record in records),
             "largest_delay": self.world.cells.largest_delay,
             "discarded": sum(record.discarded for record in records),
             "communication": communication(record.traffic for record in records),
+            **changed,
         }
 
     def watch(self, clients: Collection[int], seconds: float) -> Timeline:
@@ -154,9 +166,13 @@ class Simulation(ABC):
     # --- checkpoints ---------------------------------------------------------------------------
 
     def state(self, pool: Pool) -> Tree:
-        return self.world.state(pool)
+        return {**self.world.state(pool), "churn": None if self.churn is None else self.churn.state()}
 
     def restore(self, saved: Saved) -> None:
         """Take the state of an engine of the same setup, instead of `start`."""
         self._begin()
         self.world.restore(saved)
+        if (self.churn is None) != saved["churn"].missing:
+            saved["churn"].fail("does not fit the run, whose network changes (or not) otherwise")
+        if self.churn is not None:
+            self.churn.restore(saved["churn"])

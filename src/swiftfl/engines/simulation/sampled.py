@@ -4,6 +4,9 @@ Clients are parked *at* their gradient, after line 7, so that the newest model o
 already in the mailboxes. Activating client i_t lets it take its gradient, average, update, and
 publish its next model: X^{t+1} = X^t W_{i_t} - step_size G. Nothing takes time here.
 
+Where the network changes (lines 4-5), it does so between two iterations, and everybody's new weights hold
+from the next one on; who is not there is not drawn.
+
 A client that has finished, or that waits for others in an algorithm that waits, cannot act; the draw
 is then repeated, so i_t ~ p among those who can.
 """
@@ -16,7 +19,6 @@ from swiftfl.costs import FREE
 from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.engine import Simulation
-from swiftfl.engines.simulation.world import World
 from swiftfl.streams import stream
 from swiftfl.verbs import Gradient
 
@@ -29,7 +31,9 @@ class Sampled(Simulation):
     name = "sampled"
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, World(setup, FREE, timed_gradients=False))
+        super().__init__(setup, FREE, timed=False)
+        if self.churn is not None:
+            self.churn.membership.dynamics.check_without_clock()
         self._draws = 0
         self._edges = np.cumsum(np.asarray(setup.influence, dtype=np.float64))
         self._edges[-1] = 1.0
@@ -47,16 +51,18 @@ class Sampled(Simulation):
         return self._drawn[position]
 
     def _advance(self, target: int, events: int) -> None:
-        world = self.world
+        world, churn = self.world, self.churn
         for _ in range(events):
             if world.iteration >= target or world.active == 0:
                 return
             if world.events.heap:
                 world.next_event()
-                continue
-            i = self.draw()
-            if isinstance(world.records[i].parked, Gradient):
-                world.wake(i, world.gradients.take(i))
+            else:
+                i = self.draw()
+                if isinstance(world.records[i].parked, Gradient):
+                    world.wake(i, world.gradients.take(i))
+            if churn is not None:
+                churn.after_step()
 
     def state(self, pool: Pool) -> Tree:
         return {**super().state(pool), "draws": self._draws}

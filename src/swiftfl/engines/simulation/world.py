@@ -119,6 +119,14 @@ class World:
         record.terms = terms
         record.client = self.setup.client(record.index, terms.w, terms.scale)
 
+    def adopt_in_step(self, record: ClientRecord, terms: Terms) -> None:
+        """A client takes new weights where it is parked: its step is run again, without its effects."""
+        self.adopt(record, terms)
+        record.generator = self.setup.algorithm.step(record.client, record.start)
+        record.parked = next(record.generator)
+        for reply in record.replies:
+            record.parked = record.generator.send(reply)
+
     def _run(self, record: ClientRecord, reply: object) -> None:
         """Give a client its reply, and let it run until it is parked again or has finished."""
         serve, replies = self._serve, record.replies
