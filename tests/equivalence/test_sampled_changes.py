@@ -83,9 +83,7 @@ class Network:
         if change.kind == "leave":
             self.there.discard(change.client)
         elif change.kind in ("join", "return"):
-            near = [
-                k for edge in self.edges if change.client in edge for k in edge if k in self.there
-            ]
+            near = [k for edge in self.edges if change.client in edge for k in edge if k in self.there]
             source = max(near, key=lambda k: (counters[k], -k))
             X[:, change.client] = X[:, source]
             self.there.add(change.client)
@@ -149,7 +147,9 @@ def test_clients_in_rounds_switch_at_one_round_and_go_on() -> None:
     assert engine.over
     assert [record.finished for record in engine.world.records] == [True] * GRAPH.n
     weights = [record.client.w for record in engine.world.records]
-    assert all(weights[k].of[i] == pytest.approx(value) for i, w in enumerate(weights) for k, value in w.of.items())
+    assert all(
+        weights[k].of[i] == pytest.approx(value) for i, w in enumerate(weights) for k, value in w.of.items()
+    )
 
 
 def test_when_everybody_has_left_the_run_is_over() -> None:
@@ -163,7 +163,10 @@ def test_when_everybody_has_left_the_run_is_over() -> None:
 @pytest.mark.parametrize(
     ("dynamics", "message"),
     [
-        (Dynamics([Change(0.5, "leave", 1)]), "leave at time 0.5: engine sampled has no clock; give it an iter"),
+        (
+            Dynamics([Change(0.5, "leave", 1)]),
+            "leave at time 0.5: engine sampled has no clock; give it an iter",
+        ),
         (Dynamics([at(5, "crash", 1)]), "crash of client 1: engine sampled has no clock"),
         (Dynamics(rates=Rates(crash=1.0)), "rates of a network that changes: engine sampled has no clock"),
         (Dynamics(renewal=0.2), "renewal of a network that changes"),
@@ -172,8 +175,6 @@ def test_when_everybody_has_left_the_run_is_over() -> None:
 )
 def test_what_needs_a_clock_is_refused(dynamics: Dynamics, message: str) -> None:
     p = [1 / GRAPH.n] * GRAPH.n
-    setup, _, _ = quadratic_setup(
-        Swift(), GRAPH, network=lambda: Membership(GRAPH, p, "ccs", dynamics, 0)
-    )
+    setup, _, _ = quadratic_setup(Swift(), GRAPH, network=lambda: Membership(GRAPH, p, "ccs", dynamics, 0))
     with pytest.raises(UserError, match=message):
         Sampled(setup)
