@@ -144,7 +144,7 @@ class Simulation(ABC):
     def figures(self) -> dict[str, Any]:
         """Of a network that changes also who is not there, and how often weights were renewed."""
         records, churn = self.world.records, self.churn
-        changed = {}
+        changed: dict[str, Any] = {}
         if churn is not None:
             changed["lost"] = [record.index for record in records if not record.present]
             changed["renewals"] = churn.membership.renewals
