@@ -317,6 +317,13 @@ def test_everything_that_is_listed_is_described(
         assert all(f"  {form}" in shown for form in kind.forms)
 
 
+def test_algorithms_are_listed_with_swift_and_its_baselines_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["list", "algorithms", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["algorithms"]
+    assert listed[:5] == ["swift", "dsgd", "pasgd", "ldsgd", "adpsgd"]
+    assert listed[-2:] == ["allreduce", "fedavg"]  # those with a centre
+
+
 def test_the_demo_as_json_is_one_object(place: Path) -> None:
     done = command("demo", "--json", "--epochs", "2", "--out", "out", cwd=place)
     assert done.returncode == 0, done.stderr
