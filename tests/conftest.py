@@ -12,8 +12,9 @@ with contextlib.suppress(ImportError):  # tests of graphs need no torch, and `ma
 
     torch.set_num_threads(1)
 
-# A shell starts its background jobs with Ctrl-C ignored, and children inherit that: tests of Ctrl-C
-# need the usual answer, however the tests themselves were started.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    with contextlib.suppress(ValueError):  # only the main thread may say so
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts its background jobs with Ctrl-C ignored, nohup all of them with SIGHUP ignored, and children
+# inherit that: tests of signals need the usual answers, however the tests themselves were started.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        with contextlib.suppress(ValueError):  # only the main thread may say so
+            signal.signal(number, usual)

@@ -15,7 +15,7 @@ from swiftfl.transports import launch
 
 HERE = Path(__file__).parent
 SOURCE = Path(launch.__file__).parents[2]  # the same swiftfl as that of the tests
-PATHS = (HERE, HERE.parent, HERE.parent / "conformance", SOURCE)
+PATHS = (HERE, HERE.parent, SOURCE)
 LIMIT = 240.0
 
 

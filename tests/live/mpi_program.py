@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from live_worlds import Unhurried, live_setup
-from test_contracts import Looking, LookingInRounds
+from conformance.test_contracts import Looking, LookingInRounds
 
 import swiftfl
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, Gossip, Matcha, Swift, dsgd
