@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 from swiftfl.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -13,6 +16,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 def require_memory(what: str, size: float) -> None:
     """Refuse what needs more bytes than this machine (or its container) has."""
+    _log.debug("%s needs %s", what, _readable(size))
     if size > memory_here():
         raise UserError(
             f"{what} needs {_readable(size)} of memory; this machine has {_readable(memory_here())}"

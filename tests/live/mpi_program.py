@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from live_worlds import Unhurried, live_setup
-from conformance.test_contracts import Looking, LookingInRounds
 
 import swiftfl
+from conformance.test_contracts import Looking, LookingInRounds
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, Gossip, Matcha, Swift, dsgd
 from swiftfl.engines.live.mpi.engine import Mpi
 from swiftfl.engines.live.options import LiveOptions

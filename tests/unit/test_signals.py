@@ -29,7 +29,8 @@ def send(number: int) -> None:
 def test_each_signal_asks_for_a_stop_once(number: signal.Signals) -> None:
     before = [signal.getsignal(k) for k in STOPPING]
     asked: list[int] = []
-    with stop_requests(lambda: asked.append(1)) as stop:
+    with stop_requests() as stop:
+        stop.then(lambda: asked.append(1))
         assert not stop()
         send(number)
         assert stop()
@@ -37,6 +38,15 @@ def test_each_signal_asks_for_a_stop_once(number: signal.Signals) -> None:
         send(signal.SIGTERM)
     assert asked == [1]
     assert [signal.getsignal(k) for k in STOPPING] == before
+
+
+def test_what_follows_a_request_may_be_said_after_it() -> None:
+    asked: list[int] = []
+    with stop_requests() as stop:
+        send(signal.SIGTERM)
+        stop.then(lambda: asked.append(1))
+        send(signal.SIGTERM)
+    assert asked == [1]
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])

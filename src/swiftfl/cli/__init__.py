@@ -6,8 +6,11 @@ import sys
 
 
 def main() -> None:
-    """The program `swiftfl`. Imports take a moment, in which Ctrl-C is answered like at any other time."""
+    """The program `swiftfl`. Imports take a moment, in which signals are answered like at any other time."""
     try:
+        from swiftfl.experiment.signals import interrupt_at_signals
+
+        interrupt_at_signals()
         from swiftfl.cli.main import main as run
 
         run()

@@ -18,6 +18,7 @@ from swiftfl.cli.run import resume, run
 from swiftfl.cli.screen import Interrupted
 from swiftfl.cli.transport import check_transport
 from swiftfl.errors import UserError
+from swiftfl.logs import switch_on_logs
 from swiftfl.transports.ranks import rank_here
 
 INTERRUPTED = 130
@@ -65,6 +66,7 @@ def main() -> None:
 def run_command(arguments: list[str]) -> int:
     """Run one command; the exit code. Only our own mistakes may end in a traceback."""
     try:
+        switch_on_logs()
         code = app(arguments, standalone_mode=False, prog_name="swiftfl")
         if code == INTERRUPTED:
             raise KeyboardInterrupt  # which typer turned into this code

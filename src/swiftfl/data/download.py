@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import tarfile
 import tempfile
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from swiftfl.errors import UserError
 from swiftfl.lock import locked
+
+_log = logging.getLogger(__name__)
 
 _PIECE = 1 << 20
 _PATIENCE = 30.0  # seconds without a byte
@@ -75,6 +78,7 @@ def _download(name: str, archive: Archive, folder: Path) -> Path:
     """The archive, complete and with the right checksum, in `folder`."""
     import pooch  # takes a while to import, and few runs download
 
+    _log.info("downloading %s", archive.url)
     pooch.get_logger().setLevel("WARNING")
     try:
         file = pooch.retrieve(

@@ -5,6 +5,7 @@ A dataset of one's own is a function that returns a `Dataset`, under `@DATASETS.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from swiftfl.data.dataset import Dataset
 from swiftfl.errors import UserError
 from swiftfl.registry import Option, Registry, options_of
 from swiftfl.settings import checked_options
+
+_log = logging.getLogger(__name__)
 
 DATASETS: Registry[Callable[..., Dataset]] = Registry("dataset")
 """Functions that load a dataset; all parameters but `folder` are options."""
@@ -36,4 +39,6 @@ def dataset(name: str, folder: str | Path | None = None, **options: object) -> D
         if not has_folder(name):
             raise UserError(f"dataset {name} comes from no folder; leave {folder} out")
         values["folder"] = folder
-    return DATASETS[name](**values)
+    found = DATASETS[name](**values)
+    _log.debug("dataset %s: %d samples of shape %s", name, found.size, found.shape)
+    return found

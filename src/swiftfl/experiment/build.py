@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ from swiftfl.verbs import Verb
 from swiftfl.workload.emulated import Emulated
 from swiftfl.workload.models import model
 from swiftfl.workload.module import ModuleWorkload
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ def build(config: Config) -> Parts:
         network=build_network(config, coefficients),
         codec=partial(CODECS[config.engine.codec], **config.engine.codec_options),
     )
+    _log.debug("built %d clients, %d edges, models of %d parameters", graph.n, graph.m, workload.parameters)
     return Parts(data, parts, workload, graph, coefficients, setup)
 
 

@@ -6,6 +6,7 @@ reported and does not stop the others.
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import time
@@ -23,6 +24,8 @@ from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, JobPr
 from swiftfl.experiment.run import Progress, resume, run
 from swiftfl.lock import locked
 from swiftfl.record import RunFolder
+
+_log = logging.getLogger(__name__)
 
 _SAVE_SECONDS = 60.0
 DIVERGED = "the run diverged: see its events.jsonl"
@@ -97,7 +100,9 @@ class _Tracker:
         self._running.pop(name, None)
         if isinstance(event, JobFinished):
             self._settle(one, event.result["diverged"])
+            _log.info("%s has finished", name)
         elif isinstance(event, JobFailed):
+            _log.info("%s failed: %s", name, event.reason)
             self.progress.failed[name] = event.reason
             self.progress.steps -= one.steps
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from swiftfl.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 
 def import_modules(names: Iterable[str]) -> None:
@@ -19,6 +22,7 @@ def import_modules(names: Iterable[str]) -> None:
     for name in names:
         try:
             _import_file(Path(name)) if name.endswith(".py") else _import_module(name)
+            _log.debug("imported %s", name)
         except UserError:
             raise
         except (Exception, SystemExit) as error:  # whatever the code of a user may raise

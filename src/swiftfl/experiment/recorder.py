@@ -112,10 +112,12 @@ class Recorder:
     def _write_result(self, folder: RunFolder, engine: Engine, summary: Row) -> None:
         models = engine.models
         folder.write_models(models, consensus([models[i] for i in engine.members()] or models))
-        folder.write_json("summary.json", summary)
         evaluating = sum(measured["evaluation_seconds"] for measured in self.curve)
         end = {"event": "end", "iteration": engine.iteration, "time": engine.now}
         folder.append(EVENTS, {**end, "evaluation_seconds": evaluating})
+        # The last file: whoever finds it finds all others complete. A run that is killed before it is
+        # written has not finished, whatever its events say, and can be gone on with (`without_end`).
+        folder.write_json("summary.json", summary)
         folder.checkpoints.remove()
 
     def _finish_elsewhere(self, wanted: RunFolder, error: UserError, engine: Engine, summary: Row) -> None:
@@ -150,6 +152,11 @@ def _measurement(last: Row) -> Measurement:
         return Measurement(**last)
     except TypeError as error:
         raise UserError(f"the last row of {METRICS} is not one of this version: {error}") from None
+
+
+def without_end(events: Sequence[Row]) -> list[Row]:
+    """The events of a run that has not finished: an end that is not followed by a summary was none."""
+    return [event for event in events if event["event"] != "end"]
 
 
 def finite_row(value: Row) -> Row:

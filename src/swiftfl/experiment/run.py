@@ -22,7 +22,7 @@ from swiftfl.experiment.build import Parts, build, resolve
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.measure import Measurement, measure, summarise
 from swiftfl.experiment.notices import notice
-from swiftfl.experiment.recorder import EVENTS, METRICS, Recorder, finite_row
+from swiftfl.experiment.recorder import EVENTS, METRICS, Recorder, finite_row, without_end
 from swiftfl.experiment.runners.runner import Past, Runner
 from swiftfl.experiment.runners.simulated import SimulatedRunner, total_steps
 from swiftfl.experiment.signals import StopRequest, stop_requests
@@ -78,7 +78,8 @@ def run(
     config = resolve(config)
     runner = runner_of(config)
     parts = build(config)
-    with contextlib.ExitStack() as held:
+    # From here on a signal does not end the command while it writes: the run starts, and then stops.
+    with stop_requests() as stop, contextlib.ExitStack() as held:
         recorder = Recorder(None, config, parts)
 
         def prepare() -> dict[str, Any]:
@@ -94,7 +95,7 @@ def run(
         path = runner.agree(prepare)["path"]
         folder = out if runner.leads or path is None else Path(path)
         engine = runner.new(parts, folder)
-        return _Loop(config, parts, runner, engine, recorder, folder, progress, checkpoint_every).run()
+        return _Loop(config, parts, runner, engine, recorder, folder, progress, checkpoint_every).run(stop)
 
 
 def resume(
@@ -111,7 +112,7 @@ def resume(
     config = parse(folder.read_json("config.json"))
     runner = runner_of(config)
     parts = build(config)
-    with contextlib.ExitStack() as held:
+    with stop_requests() as stop, contextlib.ExitStack() as held:
         recorder = Recorder(None, config, parts)
 
         def prepare() -> dict[str, Any]:
@@ -119,7 +120,7 @@ def resume(
             held.enter_context(folder.locked())
             if (path / "summary.json").is_file():
                 raise UserError(f"{path} has finished: there is nothing to resume")
-            recorder.curve, recorder.events = folder.read_rows(METRICS), folder.read_rows(EVENTS)
+            recorder.curve, recorder.events = folder.read_rows(METRICS), without_end(folder.read_rows(EVENTS))
             past = Past.of(recorder.curve, recorder.events)
             return {"elapsed": past.elapsed, "session": past.session}
 
@@ -128,7 +129,7 @@ def resume(
         if runner.leads:
             recorder.go_on(*runner.keep(recorder.curve, recorder.events))
             recorder.event("resume", iteration=engine.iteration, time=engine.now)
-        return _Loop(config, parts, runner, engine, recorder, path, progress, checkpoint_every).run()
+        return _Loop(config, parts, runner, engine, recorder, path, progress, checkpoint_every).run(stop)
 
 
 def runner_of(config: Config) -> Runner:
@@ -166,14 +167,15 @@ class _Loop:
         self._warnings = 0  # so far
         self._told = self._saved = time.monotonic()
 
-    def run(self) -> Result:
+    def run(self, stop: StopRequest) -> Result:
         runner, engine = self.runner, self.engine
+        _log.info("the %s engine starts at iteration %d", self.config.engine.name, engine.iteration)
         try:
             # What is not finite is looked for, and reported, by ourselves.
-            quiet = np.errstate(over="ignore", invalid="ignore")
-            with stop_requests(runner.ask_to_stop) as stop, quiet:
+            with np.errstate(over="ignore", invalid="ignore"):
                 began = engine.now
                 runner.start()
+                stop.then(runner.ask_to_stop)
                 if runner.leads and self.recorder.last is None:
                     self._measure(began)
                 while not engine.over and not self.diverged:
@@ -240,8 +242,7 @@ class _Loop:
         except KeyboardInterrupt:
             if stop():
                 raise  # the second time it is not awaited
-            stop.number = signal.SIGINT
-            self.runner.ask_to_stop()
+            stop.ask(signal.SIGINT)
 
     def _save_if_due(self, every: float) -> None:
         if time.monotonic() - self._saved >= every:
@@ -290,6 +291,7 @@ class _Loop:
         summary = {**summarise(engine, recorder.last), "diverged": self.diverged}
         summary = finite_row({**summary, **self.runner.figures(self.parts)})
         recorder.finish(engine, summary)
+        _log.info("finished at iteration %d", engine.iteration)
         where = None if recorder.folder is None else recorder.folder.path
         return Result(self.config, summary, recorder.curve, engine.models, where, recorder.elsewhere)
 

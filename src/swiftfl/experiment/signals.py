@@ -19,14 +19,37 @@ class StopRequest:
     def __init__(self) -> None:
         # Not a threading.Event: its lock may be held by the very thread that the signal interrupts.
         self.number: int | None = None
+        self._act: Callable[[], None] | None = None
 
     def __call__(self) -> bool:
         return self.number is not None
 
+    def then(self, act: Callable[[], None]) -> None:
+        """What to do at the request, in the signal handler; at once if there was one already."""
+        self._act = act
+        if self():
+            act()
+
+    def ask(self, number: int) -> None:
+        first, self.number = not self(), number
+        if first and self._act is not None:
+            self._act()
+
+
+def interrupt_at_signals() -> None:
+    """Let every signal in `STOPPING` end a command as Ctrl-C does, where it would kill the process."""
+    for number, now in _handlers().items():
+        if now is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
 
 @contextlib.contextmanager
-def stop_requests(on_request: Callable[[], None] | None = None) -> Iterator[StopRequest]:
-    """Turn the signals in `STOPPING` into a request to stop; `on_request` is called at the first one.
+def stop_requests() -> Iterator[StopRequest]:
+    """Turn the signals in `STOPPING` into a request to stop.
 
     After the first request Ctrl-C does what it did before, so that a second one is not awaited; the other
     signals may come again. A signal that is ignored (nohup, background jobs) stays ignored. Python delivers
@@ -36,11 +59,9 @@ def stop_requests(on_request: Callable[[], None] | None = None) -> Iterator[Stop
     before = _handlers()
 
     def ask(number: int, frame: object) -> None:
-        first, request.number = not request(), number
         if signal.SIGINT in before:
             signal.signal(signal.SIGINT, before[signal.SIGINT])
-        if first and on_request is not None:
-            on_request()
+        request.ask(number)
 
     for number in before:
         signal.signal(number, ask)

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from swiftfl.errors import UserError
 from swiftfl.files import json_text
+from swiftfl.logs import switch_on_logs
 
 _PARENT_CHECK_SECONDS = 1.0
 _SAVE_SECONDS = 60.0
@@ -69,6 +70,7 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     messages = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed must not mix with the messages
+    switch_on_logs()
     try:
         serve(sys.stdin, messages)
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -20,6 +21,8 @@ from swiftfl.graph.one_over_n import one_over_n_edges
 from swiftfl.graph.sums import Values
 from swiftfl.graph.topology import Topology
 from swiftfl.registry import Registry, suggestion
+
+_log = logging.getLogger(__name__)
 
 Scores: TypeAlias = Sequence[float] | npt.NDArray[np.number] | None
 
@@ -49,6 +52,7 @@ def communication_coefficients(
     if method not in method_names():
         raise UserError(f"there is no weight method {method!r}: {suggestion(method, method_names())}")
     topology.require_connected()
+    _log.debug("%s weights of %d clients and %d edges", method, topology.n, topology.m)
     p = uniform(topology.n) if influence is None else given(influence, topology.n)
     if method == "uniform":
         return neighbourhood_uniform(topology, p)

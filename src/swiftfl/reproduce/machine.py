@@ -7,6 +7,7 @@ time until the operating system wakes it, and one copy of the model.
 
 from __future__ import annotations
 
+import logging
 import os
 import statistics
 import time
@@ -19,6 +20,8 @@ from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config, CostsConfig
 from swiftfl.transports.shared_memory.transport import SharedMemory
 from swiftfl.vector import Vector, Weights, mix
+
+_log = logging.getLogger(__name__)
 
 _GRADIENT_SECONDS = 0.8
 _COPY_SECONDS = 0.1
@@ -38,7 +41,7 @@ def measured_costs(config: Config) -> CostsConfig:
     weights = Weights(0.4, {1: 0.3, 2: 0.3})
     copied = median_seconds(lambda: np.copyto(spare, x), _COPY_SECONDS)
     mixed = median_seconds(lambda: mix(weights, x, inbox), _COPY_SECONDS)
-    return CostsConfig(
+    found = CostsConfig(
         compute=rounded(_gradient_seconds(parts, x)),
         send=rounded(_publish_seconds(x) / neighbours),
         mix=rounded(mixed / 2),
@@ -46,6 +49,8 @@ def measured_costs(config: Config) -> CostsConfig:
         bandwidth=rounded(x.nbytes / copied),
         message_bytes=x.nbytes,
     )
+    _log.info("measured on this machine: %s", found)
+    return found
 
 
 def rounded(value: float) -> float:

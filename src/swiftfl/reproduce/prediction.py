@@ -7,6 +7,7 @@ fraction of a second where training takes hours.
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from swiftfl.reproduce.plan import Experiment
 from swiftfl.reproduce.printed import hyperparameters
 from swiftfl.schedule import constant
 from swiftfl.workload.quadratic import Free
+
+_log = logging.getLogger(__name__)
 
 STEPS_IF_EVEN, STEPS_IF_UNEVEN = 25, 150
 """Simulated at least: where everybody is alike one round is like the next; elsewhere the wave that a slow
@@ -167,6 +170,7 @@ def write_predictions(experiment: Experiment, folder: Path) -> None:
     timelines: dict[str, dict[str, object]] = {group: {} for group in experiment.groups}
     for case in experiment.cases:
         found = known.predict(case.config)
+        _log.debug("%s, %s: %s", case.group, case.method, found.times)
         predicted[case.group][case.method] = found.times
         timelines[case.group][case.method] = found.timeline()
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ who has to do with it. Otherwise MPI ends the whole job when a rank dies.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ from swiftfl.transports.messages.doorbell import ADDRESS_BYTES, Doorbell
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import GARBLED, LOST, Transfer
 from swiftfl.vector import Vector
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -120,6 +123,7 @@ class MpiJob:
         self._comm: MPI.Intracomm = self._mpi.COMM_WORLD.Dup() if comm is None else comm
         self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        _log.debug("rank %d of %d", self.rank, self.size)
 
     @property
     def library(self) -> str:

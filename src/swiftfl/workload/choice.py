@@ -6,11 +6,14 @@ same, too. The default is therefore a rule that asks no clock.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from swiftfl.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 Way: TypeAlias = Literal["loop", "batched"]
 _WAYS: tuple[Way, Way] = ("loop", "batched")
@@ -56,6 +59,7 @@ class Choice:
         way: Way = "batched" if speedup >= self._bar else "loop"
         self._ways[_size(n)] = way
         self.speedups[str(_size(n))] = round(speedup, 2)
+        _log.debug("groups like %d: %s (batching is %.2f times as fast)", n, way, speedup)
         return way
 
     @property

@@ -14,6 +14,7 @@ cannot: its clients write into each other's cells, and the order of these writes
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -38,6 +39,8 @@ from swiftfl.errors import UserError
 from swiftfl.transports.codec import Codec, transmitted
 from swiftfl.vector import Memory, Vector, mix
 from swiftfl.verbs import AllReduce, Exchange, Fetch, Gradient, Mix, Publish, Verb
+
+_log = logging.getLogger(__name__)
 
 Waiting = Iterator[None]
 Offer = tuple[int, int, int]
@@ -343,4 +346,5 @@ def replay(
     for i, mine in enumerate(incarnations):
         if not mine:
             raise UserError(f"{folder} has no record of client {i}: the run cannot be replayed")
+    _log.debug("replaying %d incarnations of %d clients", sum(map(len, incarnations)), setup.n)
     return Replay(setup, incarnations).run(progress)

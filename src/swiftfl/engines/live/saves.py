@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ from swiftfl.engines.traffic import Traffic
 from swiftfl.errors import UserError
 from swiftfl.files import sync_folder, write_atomically
 from swiftfl.vector import Memory, Vector, finite
+
+_log = logging.getLogger(__name__)
 
 FORMAT = "swiftfl-client-4"
 _MEMORY, _CODEC = "memory.", "codec."  # arrays of the update rule, and of the codec
@@ -183,4 +186,5 @@ class Saver:
                 self._warn(f"client {self._client} cannot save its state: {error}; training goes on")
             return False
         self._last = state
+        _log.debug("client %d saved its state before step %d", self._client, state.c)
         return True

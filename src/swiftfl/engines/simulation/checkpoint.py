@@ -13,12 +13,15 @@ safetensors.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from swiftfl.engines.saved import Pool, Tree, saved_tree
 from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.errors import UserError
 from swiftfl.vector import Vector
+
+_log = logging.getLogger(__name__)
 
 FORMAT = 5
 
@@ -48,6 +51,7 @@ def restore(engine: Simulation, checkpoint: Checkpoint) -> None:
         if found != expected:
             raise UserError(f"this checkpoint is of another run: {what} was {found} and is {expected}")
     engine.restore(saved)
+    _log.debug("restored at iteration %d with %d arrays", engine.iteration, len(checkpoint.arrays))
 
 
 def _run_of(engine: Simulation) -> Tree:

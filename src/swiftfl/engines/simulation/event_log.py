@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from swiftfl.engines.engine import WARNING
 from swiftfl.engines.membership import CHANGES
 from swiftfl.engines.saved import Saved, Tree
+
+_log = logging.getLogger(__name__)
 
 EVENTS = (*CHANGES, WARNING)
 """The events that a simulated engine reports."""
@@ -19,6 +23,7 @@ class EventLog:
 
     def note(self, event: str, iteration: int, time: float, **more: object) -> None:
         self.rows.append({"event": event, "iteration": iteration, "time": time, **more})
+        _log.debug("%s", self.rows[-1])
 
     def take(self) -> list[Tree]:
         rows, self.rows = self.rows, []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from swiftfl.record.folder import CLIENTS
 from swiftfl.transports.registry import transport_between_processes
 
 _SHARE = 0.05  # of the time goes into evaluations, at most
-_log = logging.getLogger(__name__)
 
 
 class LocalRunner(LiveRunner):

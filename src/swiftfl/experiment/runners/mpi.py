@@ -6,7 +6,6 @@ mpiexec -n 16 swiftfl run digits --engine mpi
 from __future__ import annotations
 
 import atexit
-import logging
 import shlex
 import sys
 import time
@@ -30,7 +29,6 @@ from swiftfl.record.folder import CLIENTS
 from swiftfl.transports.mpi import world
 
 _LOOK = 0.1
-_log = logging.getLogger(__name__)
 
 
 class MpiRunner(LiveRunner):

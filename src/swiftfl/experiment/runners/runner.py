@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from swiftfl.record import RunFolder
 
 Row = dict[str, Any]
 _LOOK = 0.1  # seconds between two looks at a live run
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, run_jobs
 from swiftfl.experiment.worker import load
 from swiftfl.files import write_json
+
+_log = logging.getLogger(__name__)
 
 Parameters = dict[str, Any]
 Result = dict[str, Any]
@@ -59,11 +62,13 @@ def run_parts(parts: Sequence[Part], folder: Path, progress: Progress, workers: 
     def note(event: JobEvent) -> None:
         name = event.job.name
         if isinstance(event, JobFailed):
+            _log.info("part %s failed: %s", name, event.reason)
             failed[name] = event.reason
         elif isinstance(event, JobFinished):
             kept = {"parameters": by_name[name].key(), "result": event.result}
             write_json(folder / f"{name}.json", kept)
             results[name] = event.result
+            _log.debug("part %s is written", name)
             progress(name, sum(result is not None for result in results.values()), len(parts))
 
     progress("convergence", len(parts) - len(todo), len(parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ from swiftfl.reproduce.report.learning import learning_table
 from swiftfl.reproduce.report.recorded import RecordedExperiment, experiments, recorded
 from swiftfl.reproduce.report.times import live_table, runs_table, sensitivity_table, time_tables
 
+_log = logging.getLogger(__name__)
+
 TITLE = "SWIFT, reproduced"
 _OPENING = (
     "What this software finds beside what the paper printed. Losses are of models that were trained "
@@ -58,6 +61,7 @@ def write(out: Path, workers: int | None = None) -> Path:
         sections.insert(0, page.PageSection("overview", "At a glance", page.table(at_a_glance)))
     file = out / "report.html"
     write_atomically(file, page.page(TITLE, page.paragraph(_OPENING), sections))
+    _log.info("wrote %s with %d sections", file, len(sections))
     return file
 
 

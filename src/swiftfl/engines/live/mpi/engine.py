@@ -103,6 +103,7 @@ class Mpi(SupervisedRun):
             one_thread()
             self._run()
         except BaseException as error:
+            log.debug("rank %d failed", self.me, exc_info=True)
             self._error = error
         finally:
             self.channel.close()

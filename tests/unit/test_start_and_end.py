@@ -1,0 +1,117 @@
+"""A run that is stopped while it starts, or killed while it ends: nothing is left that cannot be gone on with."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_experiment import same, small
+
+from swiftfl.experiment.run import resume, run
+from swiftfl.record import RunFolder
+
+LIMIT = 120.0
+
+SLOW = """
+import time
+from pathlib import Path
+from swiftfl.rules import SGD, update_rule
+
+def pause(seconds):
+    Path("here").write_text("")
+    time.sleep(seconds)
+
+class Slow(SGD):
+    def init(self, x):
+        if not Path("here").exists():
+            pause(1.0)
+        return super().init(x)
+
+@update_rule("slow")
+def slow() -> Slow:
+    return Slow()
+"""
+
+
+def stopped_while_it_starts(
+    folder: Path, module: str, number: signal.Signals, *options: str
+) -> tuple[int, str]:
+    """A command to which a signal is sent when a module of one's own says that it is there."""
+    (folder / "own.py").write_text(module)
+    line = [
+        "run",
+        "digits",
+        "--clients",
+        "4",
+        "--epochs",
+        "2",
+        "--out",
+        "run",
+        "--import",
+        "own.py",
+        *options,
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "swiftfl", *line], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        end = time.monotonic() + LIMIT
+        while not (folder / "here").exists():
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+        process.communicate()
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_before_anything_is_written_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    assert stopped_while_it_starts(tmp_path, f"{SLOW}\npause(60)\n", number) == (130, "swiftfl: stopped\n")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("engine", ["virtual", "local"])
+def test_in_a_folder_that_has_been_made_the_run_starts_and_stops(tmp_path: Path, engine: str) -> None:
+    """While its engine is made: nobody looks at signals there, and the folder holds a configuration."""
+    code, said = stopped_while_it_starts(tmp_path, SLOW, signal.SIGTERM, "--rule", "slow", "--engine", engine)
+    assert code == 130, said
+    assert said.splitlines()[-1] == "swiftfl: stopped; to go on: swiftfl resume run"
+    assert RunFolder(tmp_path / "run").has_saves()
+    resumed = subprocess.run(
+        [sys.executable, "-m", "swiftfl", "resume", "run", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_the_summary_is_the_last_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds it finds everything else complete; without it, the run goes on and ends once."""
+    out, write = tmp_path / "run", RunFolder.write_json
+
+    def die(folder: RunFolder, name: str, value: object) -> None:
+        if name == "summary.json":
+            raise SystemExit("killed")
+        write(folder, name, value)
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(RunFolder, "write_json", die)
+        run(small(), out, checkpoint_every=0.0)
+    folder = RunFolder.open(out)
+    assert folder.read_rows("events.jsonl")[-1]["event"] == "end"
+    assert len(folder.read_models()["models"]) == small().topology.clients
+    assert not (out / "summary.json").exists()
+    same(resume(out), run(small()))
+    events = [row["event"] for row in folder.read_rows("events.jsonl")]
+    assert (events.count("end"), events[-1]) == (1, "end")
+    assert (out / "summary.json").exists()
