@@ -1,4 +1,4 @@
-"""A run that is stopped while it starts, or killed while it ends: nothing is left that cannot be gone on with."""
+"""A run that is stopped while it starts, or killed while it ends: what is left can be gone on with."""
 
 from __future__ import annotations
 
@@ -42,21 +42,9 @@ def stopped_while_it_starts(
 ) -> tuple[int, str]:
     """A command to which a signal is sent when a module of one's own says that it is there."""
     (folder / "own.py").write_text(module)
-    line = [
-        "run",
-        "digits",
-        "--clients",
-        "4",
-        "--epochs",
-        "2",
-        "--out",
-        "run",
-        "--import",
-        "own.py",
-        *options,
-    ]
+    line = ["run", "digits", "--clients", "4", "--epochs", "2", "--out", "run", "--import", "own.py"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "swiftfl", *line], cwd=folder, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "swiftfl", *line, *options], cwd=folder, stderr=subprocess.PIPE, text=True
     )
     try:
         end = time.monotonic() + LIMIT
@@ -104,9 +92,10 @@ def test_the_summary_is_the_last_file_of_a_run(tmp_path: Path, monkeypatch: pyte
             raise SystemExit("killed")
         write(folder, name, value)
 
-    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+    with monkeypatch.context() as patched:
         patched.setattr(RunFolder, "write_json", die)
-        run(small(), out, checkpoint_every=0.0)
+        with pytest.raises(SystemExit):
+            run(small(), out, checkpoint_every=0.0)
     folder = RunFolder.open(out)
     assert folder.read_rows("events.jsonl")[-1]["event"] == "end"
     assert len(folder.read_models()["models"]) == small().topology.clients
