@@ -26,6 +26,8 @@ Broadcast: TypeAlias = Literal["before", "after"]
 DecayAt: TypeAlias = Literal["start", "average"]
 """Where SWIFT's weight decay acts: at x^t, as its gradient, or at x^{t+1/2} as in the authors' code."""
 
+Averaging: TypeAlias = Literal["after", "background"]
+"""When AD-PSGD averages: after its gradient, or beside it as in its paper."""
 
 EpochOfDecay: TypeAlias = Literal["printed", "authors"]
 """Whether the step size falls at the epochs that the paper prints, or where the authors' code lowers it."""

@@ -108,6 +108,17 @@ class AverageWith:
 
 
 @dataclass(slots=True)
+class Overlapped:
+    """A gradient, and meanwhile an averaging of my cell; the reply is there when both are done."""
+
+    gradient: Gradient
+    averaging: AverageWith
+
+    def __iter__(self) -> Generator[Overlapped, tuple[Slope, Vector], tuple[Slope, Vector]]:
+        return (yield self)
+
+
+@dataclass(slots=True)
 class Add:
     """Add this move to my cell, atomically; the reply is the cell afterwards."""
 
@@ -132,5 +143,5 @@ class AllReduce:
 
 
 WaitFree: TypeAlias = Publish | Gradient | Fetch | Mix
-Waiting: TypeAlias = Exchange | Load | AverageWith | Add | AllReduce
+Waiting: TypeAlias = Exchange | Load | AverageWith | Overlapped | Add | AllReduce
 Verb: TypeAlias = WaitFree | Waiting

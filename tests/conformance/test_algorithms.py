@@ -27,6 +27,7 @@ MAKERS: dict[str, Callable[[Topology, SGD], Any]] = {
     "pasgd": lambda graph, rule: pasgd(2, rule),
     "ldsgd": lambda graph, rule: ldsgd(2, 2, rule),
     "adpsgd": lambda graph, rule: AdPsgd(rule, seed=4),
+    "adpsgd, background": lambda graph, rule: AdPsgd(rule, seed=4, averaging="background"),
     "matcha": lambda graph, rule: Matcha(matching_plan(graph, 0.5), rule, seed=4),
     "gossip": lambda graph, rule: Gossip(graph, rule, seed=4),
     "allreduce": lambda graph, rule: AllReduceSgd(rule),

@@ -10,6 +10,7 @@ how large a message is: as the codec leaves the model.
 | Mix | one, if there is a weight for a neighbour | |
 | Exchange | (by its Mix) | one per neighbour of the exchange |
 | AverageWith | one, of the client that begins | one request with its model; the partner sends one answer |
+| Overlapped | as its averaging | as its averaging |
 | AllReduce | one | 2 (n - 1) of size / n each, as a ring of n clients does it |
 | AllReduce by a server | one | one, to the server, which is no client: its answers are not counted |
 

@@ -12,7 +12,7 @@ from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
 from swiftfl.engines.simulation.record import ClientRecord
 from swiftfl.engines.simulation.replies import pack_slope, unpack_slope
 from swiftfl.sample import Slope
-from swiftfl.verbs import Gradient
+from swiftfl.verbs import Gradient, Overlapped
 from swiftfl.workload.base import Workload
 
 WAITING_BYTES = 256 << 20  # of gradients that are computed before they are needed
@@ -47,7 +47,7 @@ class PendingGradients:
 
     def _compute_with(self, i: int) -> None:
         group = self._group_of(i)
-        verbs: list[Gradient] = [self._records[k].parked for k in group]
+        verbs = [_gradient(self._records[k].parked) for k in group]
         slopes = self._workload.gradients([v.x for v in verbs], [v.batch for v in verbs])
         self._computed.update(zip(group, slopes, strict=True))
 
@@ -94,3 +94,7 @@ class PendingGradients:
             saved["pending"].fail(f"names client {both[0]}, whose gradient is computed")
         self._loss_sum = saved["loss_sum"].any_number()
         self._loss_count = saved["loss_count"].integer()
+
+
+def _gradient(parked: Gradient | Overlapped) -> Gradient:
+    return parked.gradient if isinstance(parked, Overlapped) else parked

@@ -10,7 +10,7 @@ import numpy as np
 from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
 from swiftfl.sample import Slope
 from swiftfl.vector import Statistics, Vector
-from swiftfl.verbs import Exchange, Fetch, Gradient, Publish, Verb
+from swiftfl.verbs import Exchange, Fetch, Gradient, Overlapped, Publish, Verb
 
 
 def pack_slope(slope: Slope, pool: Pool) -> Tree:
@@ -42,6 +42,9 @@ def pack_reply(reply: object, pool: Pool) -> Any:
         return {"slope": pack_slope(reply, pool)}
     if isinstance(reply, np.ndarray):
         return {"vector": pool.put(reply)}
+    if isinstance(reply, tuple):  # of an overlapped gradient and averaging
+        slope, cell = reply
+        return {"both": [pack_slope(slope, pool), pool.put(cell)]}
     if isinstance(reply, Mapping):
         return {"inbox": [[k, pool.put(x)] for k, x in reply.items()]}
     raise TypeError(f"a reply of type {type(reply).__name__} cannot be saved")
@@ -52,6 +55,9 @@ def unpack_reply(saved: Saved, n: int) -> object:
         return None
     if "slope" in saved:
         return unpack_slope(saved["slope"])
+    if "both" in saved:
+        slope, cell = saved["both"].items(2)
+        return unpack_slope(slope), cell.vector()
     if "inbox" in saved:
         return {k: x.vector() for k, x in saved["inbox"].pairs(n)}
     return saved["vector"].vector()
@@ -63,6 +69,8 @@ def answers(reply: object, verb: Verb) -> bool:
         return reply is None
     if isinstance(verb, Gradient):
         return isinstance(reply, Slope)
+    if isinstance(verb, Overlapped):
+        return isinstance(reply, tuple)
     if isinstance(verb, Fetch | Exchange):
         return isinstance(reply, Mapping) and set(reply) <= set(verb.neighbours)
     return isinstance(reply, np.ndarray)

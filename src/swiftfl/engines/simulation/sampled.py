@@ -20,7 +20,7 @@ from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.streams import stream
-from swiftfl.verbs import Gradient
+from swiftfl.verbs import Gradient, Overlapped
 
 _BLOCK = 1024
 
@@ -59,8 +59,8 @@ class Sampled(Simulation):
                 world.next_event()
             else:
                 i = self.draw()
-                if isinstance(world.records[i].parked, Gradient):
-                    world.wake(i, world.gradients.take(i))
+                if isinstance(world.records[i].parked, Gradient | Overlapped):
+                    world.act(i)
             if churn is not None:
                 churn.after_step()
 

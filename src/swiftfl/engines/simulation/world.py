@@ -14,7 +14,7 @@ from typing import Any
 
 from swiftfl.client import State
 from swiftfl.costs import Costs
-from swiftfl.engines.discard import discard_message, kept, moved
+from swiftfl.engines.discard import discard_message, kept
 from swiftfl.engines.engine import WARNING
 from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup, refuse_rounds
@@ -29,7 +29,19 @@ from swiftfl.engines.simulation.record import Answer, ClientRecord, rerun_step
 from swiftfl.engines.simulation.senders import Senders
 from swiftfl.engines.terms import Terms
 from swiftfl.vector import Vector, mix
-from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Inbox, Load, Mix, Publish
+from swiftfl.verbs import (
+    Add,
+    AllReduce,
+    AverageWith,
+    Exchange,
+    Fetch,
+    Gradient,
+    Inbox,
+    Load,
+    Mix,
+    Overlapped,
+    Publish,
+)
 
 _log = logging.getLogger(__name__)
 PARKED = object()
@@ -70,13 +82,14 @@ class World:
         self.exchanges = ExchangeBarrier(self.records, everyone=setup.barrier == "global")
         self._shared_exchanges = self.exchanges.everyone and costs.shared_bandwidth is not None
         self.reductions = ReduceBarrier()
-        self.cells = Cells(n)
+        self.cells = Cells(self.records, costs, self.links, self.size)
         self.log = EventLog()
         # Where nobody sees at once what another publishes at the same time, mixes may wait for each other.
         self._mixes_together = timed_gradients and not changing and costs.latency > 0 and not costs.links
         self._serve: dict[type, Callable[[ClientRecord, Any], object]] = {
             Publish: self._publish,
             Gradient: self._timed_gradient if timed_gradients else self._gradient,
+            Overlapped: self._timed_overlapped if timed_gradients else self._gradient,
             Fetch: self._fetch,
             Mix: self._mix,
             Exchange: self._exchange,
@@ -169,11 +182,26 @@ class World:
         if record.answer is not None:
             reply, waited, busy = record.answer
             record.answer = None
+            if type(record.parked) is Overlapped:
+                reply = (self.gradients.take(i), reply)
+                clock.compute_until(time - waited - busy)
             clock.wait(waited)
             clock.communicate(busy)
+        elif type(record.parked) is Overlapped:
+            self._begin_overlapped(record, record.parked)
+            return
         else:
             reply = self.gradients.take(i)
             clock.compute_until(time)
+        self.wake(i, reply)
+
+    def act(self, i: int) -> None:
+        """Let a client go on that is parked at a gradient which takes no time."""
+        record = self.records[i]
+        reply: object = self.gradients.take(i)
+        if type(record.parked) is Overlapped:
+            self.cells.average(record, record.parked.averaging.neighbour)
+            reply = (reply, record.model)
         self.wake(i, reply)
 
     def _end_step(self, record: ClientRecord, state: State) -> bool:
@@ -238,7 +266,7 @@ class World:
         record.traffic.publish(verb, self.costs.message(size))
         self.mailboxes.publish(record.index, Version(clock.now, verb.version, x), self.now, verb.to)
 
-    def _gradient(self, record: ClientRecord, verb: Gradient) -> object:
+    def _gradient(self, record: ClientRecord, verb: Gradient | Overlapped) -> object:
         self.gradients.add(record.index)
         return PARKED
 
@@ -324,34 +352,36 @@ class World:
         self.events.schedule(record.index, until + record.sleep_due)
 
     def _load(self, record: ClientRecord, verb: Load) -> Vector:
-        self.cells.lock((record.index,), record.clock, 0.0)
-        self.cells.loaded(record.index, self.iteration)
-        return record.model
+        return self.cells.load(record, self.iteration)
 
     def _average_with(self, record: ClientRecord, verb: AverageWith) -> Vector:
-        i, k = record.index, verb.neighbour
-        other = self.records[k]
-        if not other.present:  # the call fails when the loss is noticed; there is nothing to average
-            record.traffic.average_with(self.size, answered=False)
-            record.clock.wait(max(0.0, other.lost_until - record.clock.now))
-            return record.model
-        if not self.links.passes(i, k):
-            record.traffic.average_with(self.size, answered=False)
-            return record.model
-        record.traffic.average_with(self.size)
-        other.traffic.answer_average(self.size)
-        journey = self._journey(i, k, record.start.c, self.size)
-        self.cells.lock((i, k), record.clock, 2 * journey + self.costs.mix)
-        record.model = other.model = 0.5 * (record.model + other.model)
+        clock = record.clock
+        began, seconds = self.cells.average(record, verb.neighbour)
+        clock.wait(began - clock.now)
+        clock.communicate(seconds)
         return record.model
 
+    def _timed_overlapped(self, record: ClientRecord, verb: Overlapped) -> object:
+        """A client that is ahead of the world begins at its own time: others may ask for the cells before."""
+        self.gradients.add(record.index)
+        if record.clock.now > self.now:
+            self.events.schedule(record.index, record.clock.now)
+        else:
+            self._begin_overlapped(record, verb)
+        return PARKED
+
+    def _begin_overlapped(self, record: ClientRecord, verb: Overlapped) -> None:
+        """It goes on when both are done; what the gradient does not hide is waiting and communication."""
+        i, now = record.index, record.clock.now
+        computed = now + self.costs.gradient(i, verb.gradient.batch.counter, now)
+        began, seconds = self.cells.average(record, verb.averaging.neighbour)
+        waited = max(0.0, began - computed)
+        busy = max(0.0, min(seconds, began + seconds - computed))
+        record.answer = Answer(record.model, waited, busy)
+        self.events.schedule(i, computed + waited + busy)
+
     def _add(self, record: ClientRecord, verb: Add) -> Vector:
-        self.cells.lock((record.index,), record.clock, 0.0)
-        self.cells.added(record.index, self.iteration)
-        after = moved(record.model, verb.move, verb.statistics)
-        record.move_left_out = record.move_left_out or after is record.model
-        record.model = after
-        return after
+        return self.cells.add(record, verb, self.iteration)
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -415,9 +445,11 @@ class World:
         for record, part in zip(self.records, saved["records"].items(), strict=True):
             i, answered = record.index, record.answer is not None
             at = {kind for kind, clients in held.items() if i in clients}
-            expected = {type(record.parked)} if i in working and not answered else set()
+            overlapped = isinstance(record.parked, Overlapped)
+            parked = Gradient if overlapped else type(record.parked)
+            expected = {parked} if i in working and (overlapped or not answered) else set()
             timed = answered or (expected == {Gradient} and self.timed_gradients)
-            waits = not answered or isinstance(record.parked, Exchange | AllReduce)
+            waits = not answered or isinstance(record.parked, Exchange | AllReduce | Overlapped)
             if at != expected or timed != (i in scheduled) or not waits:
                 part.fail("is not where its algorithm has it: it would never go on, or go on twice")
         if not self.changing and self.events.planned():
