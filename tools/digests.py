@@ -70,6 +70,9 @@ CASES = {
     "ldsgd": f"{SHORT} --algorithm ldsgd --i1 1 --i2 2",
     "adpsgd": f"{SHORT} --algorithm adpsgd --slowdown 2:2",
     "adpsgd, churn": f"{SHORT} --algorithm adpsgd --epochs 12 --network CHURN",
+    "adpsgd, background": f"{SHORT} --algorithm adpsgd --averaging background --slowdown 2:2",
+    "adpsgd, background, churn": f"{SHORT} --algorithm adpsgd --averaging background --epochs 12 "
+    "--network CHURN",
     "matcha": f"{SHORT} --algorithm matcha --budget 0.4 --topology complete",
     "gossip": f"{SHORT} --algorithm gossip",
     "allreduce": f"{SHORT} --algorithm allreduce",

@@ -13,7 +13,7 @@ from swiftfl.costs import Costs
 from swiftfl.engines import Sampled, Virtual
 from swiftfl.graph.matchings import matching_plan
 from swiftfl.sample import Batch
-from swiftfl.schedule import every
+from swiftfl.schedule import Averaging, every
 from worlds import STEP_SIZE, quadratic_setup, run_to_end, slow
 
 NOTHING = np.empty(0, dtype=np.int64)
@@ -42,9 +42,10 @@ def pair_matrix(pairs: list[tuple[int, int]], alpha: float = 0.5) -> np.ndarray:
     return W
 
 
-def test_sampled_adpsgd() -> None:
+@pytest.mark.parametrize("averaging", ["after", "background"])
+def test_sampled_adpsgd(averaging: Averaging) -> None:
     """X_{k+1} = X_k W_k - step_size G(X^_k): the gradient is taken at the model read a while ago."""
-    algorithm = AdPsgd(seed=9)
+    algorithm = AdPsgd(seed=9, averaging=averaging)
     setup, _, workload = quadratic_setup(algorithm, GRAPH, iterations=200)
     draws = Sampled(setup)
     X = start(workload)
@@ -64,10 +65,43 @@ def test_sampled_adpsgd() -> None:
     assert engine.figures()["largest_delay"] == max(delays)
 
 
-def test_virtual_adpsgd_keeps_the_mean_while_nothing_pulls() -> None:
+def test_virtual_adpsgd_with_averaging_in_the_background() -> None:
+    """Every step is two matrices at their own times: W_k at its beginning, the gradient's move at its end.
+
+    Averaging takes no time here and compute times are all different, so no two things happen at once.
+    """
+    algorithm = AdPsgd(seed=9, averaging="background")
+    seconds = {i: 0.01 * (1.0 + 0.37 * i) for i in range(N)}
+    costs = Costs(compute=0.01, send=0.0, mix=0.0, latency=0.0, bandwidth=np.inf,
+                  slowdowns=slow({i: s / 0.01 for i, s in seconds.items()}))  # fmt: skip
+    setup, _, workload = quadratic_setup(algorithm, GRAPH, epochs=EPOCHS, steps_per_epoch=STEPS, costs=costs)
+    clients = [setup.client(i) for i in range(N)]
+    X, read = start(workload), start(workload)
+
+    def begin(i: int, c: int, X: np.ndarray) -> np.ndarray:
+        read[:, i] = X[:, i]
+        W = pair_matrix([(i, algorithm.partner(clients[i], c))])
+        return np.asarray(X @ W)
+
+    for i in range(N):
+        X = begin(i, 1, X)
+    ends = sorted((c * seconds[i], i, c) for i in range(N) for c in range(1, EPOCHS * STEPS + 1))
+    for _, i, c in ends:
+        X[:, i] -= STEP_SIZE * gradient(workload, read[:, i], i, c)
+        if c < EPOCHS * STEPS:
+            X = begin(i, c + 1, X)
+    world = run_to_end(Virtual(setup))
+    np.testing.assert_allclose(np.stack(world.models, axis=1), X, rtol=0, atol=1e-12)
+    assert max(world.seconds()["waiting"]) == 0
+
+
+@pytest.mark.parametrize("averaging", ["after", "background"])
+def test_virtual_adpsgd_keeps_the_mean_while_nothing_pulls(averaging: Averaging) -> None:
     """Pairs are averaged atomically however they overlap in time."""
     costs = Costs(latency=0.02, slowdowns=slow({0: 3.0, 5: 0.4}))
-    setup, _, workload = quadratic_setup(AdPsgd(seed=2), GRAPH, epochs=20, costs=costs, noise=0.0)
+    setup, _, workload = quadratic_setup(
+        AdPsgd(seed=2, averaging=averaging), GRAPH, epochs=20, costs=costs, noise=0.0
+    )
     total = np.zeros(workload.parameters)
     engine = Virtual(setup)
     engine.start()

@@ -36,6 +36,7 @@ ALGORITHMS = {
     "swift": Swift(every(0)),
     "dsgd": dsgd(),
     "adpsgd": AdPsgd(),
+    "adpsgd_background": AdPsgd(averaging="background"),
     "allreduce": AllReduceSgd(),
     "gossip": Gossip(swiftfl.ring(3)),
     "matcha": Matcha(matching_plan(swiftfl.ring(3), 0.5)),

@@ -20,7 +20,7 @@ from swiftfl.engines.membership import Dynamics
 from swiftfl.errors import UserError
 from swiftfl.graph.matchings import matching_plan
 from swiftfl.rules import SGD
-from swiftfl.schedule import every
+from swiftfl.schedule import Averaging, every
 from worlds import run_to_end, slow
 
 IN_ROUNDS = [
@@ -74,8 +74,9 @@ def test_swift_is_replayed_bit_for_bit(s: int, tmp_path: Path) -> None:
         np.testing.assert_array_equal(mine, repeated)
 
 
-def test_adpsgd_runs_and_says_that_it_cannot_be_replayed(tmp_path: Path) -> None:
-    setup = live_setup(AdPsgd(), seconds=0.001, method="metropolis", epochs=6)
+@pytest.mark.parametrize("averaging", ["after", "background"])
+def test_adpsgd_runs_and_says_that_it_cannot_be_replayed(averaging: Averaging, tmp_path: Path) -> None:
+    setup = live_setup(AdPsgd(averaging=averaging), seconds=0.001, method="metropolis", epochs=6)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
         assert np.isfinite(engine.models).all()

@@ -45,7 +45,7 @@ def check(answer: dict[str, Any], lost: list[int], n: int = 3) -> None:
     ids=["normal", "tcp", "no_single_copy"],
 )
 def test_every_algorithm_runs(options: tuple[str, ...]) -> None:
-    answers = run("swift,dsgd,adpsgd,allreduce", options=options)
+    answers = run("swift,dsgd,adpsgd,adpsgd_background,allreduce", options=options)
     for answer in answers.values():
         check(answer, lost=[])
     assert answers["swift"]["split"]["waiting"] == 0

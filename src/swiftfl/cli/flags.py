@@ -108,6 +108,8 @@ FLAGS = (
          TRAINING),
     Flag("--broadcast", "algorithm.broadcast", str, "Of swift: before or after the gradient.",
          TRAINING),
+    Flag("--averaging", "algorithm.averaging", str, "Of adpsgd: after the gradient or in the background.",
+         TRAINING),
     Flag("--budget", "algorithm.budget", float, "Of matcha: the share of links in use.", TRAINING),
     Flag("--batching", "model.batching", str, "Gradients of many clients at once: auto, measure, on or off.",
          TRAINING),

@@ -101,9 +101,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "dsgd_c0": {"name": "dsgd"},
     "pasgd_c1": {"name": "pasgd", "i1": 1},
     "ldsgd_c1": {"name": "ldsgd", "i1": 1, "i2": 2},
-    "adpsgd_c0": {"name": "adpsgd"},
+    "adpsgd_c0": {"name": "adpsgd", "averaging": "background"},
 }
-"""The methods, with the constants that the authors' scripts have."""
+"""The methods, with the constants that the authors' scripts have; AD-PSGD as its own paper runs it."""
 SYNCHRONOUS = ("dsgd_c0", "pasgd_c1", "ldsgd_c1")
 EVALUATED_CLIENTS = 4
 """Of how many clients the mean of their own losses is taken, beside the loss of the consensus model."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from swiftfl.client import Client, State
 from swiftfl.engines.discard import contribution, discard_message, kept, movable
+from swiftfl.engines.live.background import Background
 from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
 from swiftfl.engines.live.journal import Journal, version
 from swiftfl.engines.live.saves import Saver
@@ -28,7 +29,19 @@ from swiftfl.sample import Slope
 from swiftfl.transports.base import Lost, Stopped, Transport
 from swiftfl.transports.codec import code_bytes
 from swiftfl.vector import Vector, mix
-from swiftfl.verbs import Add, AllReduce, AverageWith, Exchange, Fetch, Gradient, Load, Mix, Publish, Verb
+from swiftfl.verbs import (
+    Add,
+    AllReduce,
+    AverageWith,
+    Exchange,
+    Fetch,
+    Gradient,
+    Load,
+    Mix,
+    Overlapped,
+    Publish,
+    Verb,
+)
 
 Outcome = Literal["stopped", "finished"]
 
@@ -91,6 +104,7 @@ class LiveClient:
         self._answers = 0  # averages of others with this client's cell that were counted
         self._publishes = False
         self._sent: tuple[int, Vector] | None = None  # the step and the model that were published last
+        self._background = Background()
         self._waiting_terms: list[Terms] = []
         self.me: Client = self._adopt(terms)
         self._serve: dict[type, Callable[[Any], object]] = {
@@ -102,6 +116,7 @@ class LiveClient:
             AllReduce: self._all_reduce,
             Load: self._load,
             AverageWith: self._average_with,
+            Overlapped: self._overlapped,
             Add: self._add,
         }
         if not self.in_rounds:
@@ -376,13 +391,42 @@ class LiveClient:
     def _average_with(self, verb: AverageWith) -> Vector:
         self._start()
         self._note_used()
+        x = self._average(verb.neighbour)
+        self._communicated()
+        return x
+
+    def _average(self, neighbour: int) -> Vector:
         try:
-            x, answered = self.transport.average_with(verb.neighbour), True
+            x, answered = self.transport.average_with(neighbour), True
         except Lost:
             x, answered = self.transport.load(), False
         self.tally.traffic.average_with(x.nbytes, answered)
-        self._communicated()
         return x
+
+    def _overlapped(self, verb: Overlapped) -> tuple[Slope, Vector]:
+        """The averaging runs in the background; counted is what the gradient does not hide of it.
+
+        An averaging waits first and works last: of what is left after the gradient, its work is the end.
+        """
+        began, blocked = time.perf_counter(), self.transport.waited
+        ended = began
+
+        def average() -> Vector:
+            nonlocal ended
+            with np.errstate(all="ignore"):  # which is a thread's own
+                x = self._average(verb.averaging.neighbour)
+            ended = time.perf_counter()
+            return x
+
+        self._background.begin(average)
+        slope = self._gradient(verb.gradient)
+        computed = time.perf_counter()
+        x = self._background.result()
+        left = time.perf_counter() - computed
+        worked = ended - began - (self.transport.waited - blocked)
+        self.tally.communication += min(left, worked)
+        self.tally.waiting += max(0.0, left - worked)
+        return slope, x
 
     def _add(self, verb: Add) -> Vector:
         self._start()

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class MessageTransport:
-    """Client i's end. One thread of the client uses it; a thread of its own moves the messages.
+    """Client i's end. One thread of the client at a time uses it; a thread of its own moves the messages.
 
     Besides models, each client sends notes to its neighbours and to the root of reductions: whether it has
     finished, with which version, and the last round that it offered to each neighbour.
