@@ -76,7 +76,7 @@ def check_curve(name: str, answer: dict[str, Any], n: int = 3) -> None:
     assert all(len(point["epochs"]) == n for point in curve)
     assert [point["iteration"] for point in curve] == sorted({point["iteration"] for point in curve})
     losses = [answer["start"], *(point["loss"] for point in curve), answer["loss"]]
-    # It falls, then stays; a client of AD-PSGD that runs ahead on a busy machine pulls towards its own minimiser.
+    # It falls, then stays; a client that runs ahead on a busy machine pulls towards its own minimiser.
     rise = 1.5 if name == "adpsgd_background" else 1.05
     assert all(now <= rise * before for before, now in pairwise(losses)), name
     assert losses[-1] < losses[0]
