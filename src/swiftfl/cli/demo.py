@@ -75,11 +75,11 @@ def _config(name: str, slowdown: float, epochs: int, seed: int) -> Config:
 
 
 def _draw(results: dict[str, Result], slowdown: float, folder: Path) -> None:
-    from swiftfl.report.run_figures import draw_curves
+    from swiftfl.report.run_figures import axis_of, draw_curves
 
     title = f"Consensus model on the digits: 16-client ring, client {SLOW_CLIENT} is {slowdown:g}x slower"
     curves = {NAMES[name]: result.curve for name, result in results.items()}
-    draw_curves(curves, title, [folder / "loss.png", folder / "loss.svg"])
+    draw_curves(curves, title, [folder / "loss.png", folder / "loss.svg"], axis_of("virtual"))
 
 
 def _show(summary: dict[str, Any], configs: dict[str, Config], slowdown: float) -> None:

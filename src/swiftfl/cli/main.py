@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from swiftfl._version import __version__
+from swiftfl.cli.compare import compare
 from swiftfl.cli.demo import demo
 from swiftfl.cli.graph import graph
 from swiftfl.cli.names import CommandWithNames, list_names
@@ -53,6 +54,7 @@ app.command()(demo)
 app.command(cls=CommandWithNames)(run)
 app.command()(resume)
 app.command()(replay)
+app.command()(compare)
 app.command()(reproduce)
 app.command()(graph)
 app.command("list")(list_names)

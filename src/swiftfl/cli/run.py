@@ -146,11 +146,11 @@ def _draw(result: Result) -> bool:
 
 
 def _draw_in(result: Result, folder: Path) -> None:
-    from swiftfl.report.run_figures import draw_curves, draw_partition
+    from swiftfl.report.run_figures import axis_of, draw_curves, draw_partition
 
     name = result.config.algorithm.name
     title = f"{name} on {result.config.data.dataset}: the consensus model"
-    draw_curves({name: result.curve}, title, [folder / "loss.png"], result.config.engine.name)
+    draw_curves({name: result.curve}, title, [folder / "loss.png"], axis_of(result.config.engine.name))
     draw_partition(folder)
 
 
