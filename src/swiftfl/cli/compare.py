@@ -23,9 +23,7 @@ def compare(
     over: Annotated[
         Literal["epoch", "time", "iteration"], typer.Option(help="What the curves are drawn over.")
     ] = "epoch",
-    csv: Annotated[
-        Path | None, typer.Option(help="Write every evaluation of all runs to this file.")
-    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write every evaluation of all runs to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the last evaluations as JSON.")] = False,
 ) -> None:
     """Compare recorded runs, finished or not: the last evaluation of each, and their curves.

@@ -50,7 +50,9 @@ def draw_curves(curves: Mapping[str, Rows], title: str, paths: Sequence[Path], o
         for which in (left.yaxis.set_major_formatter, left.yaxis.set_minor_formatter):
             which(FuncFormatter(lambda value, _: f"{value:g}"))
         right.set(xlabel=label, ylabel="test accuracy (%)")
-        _legend(left, any(row.get("mean_client_loss") is not None for rows in curves.values() for row in rows))
+        _legend(
+            left, any(row.get("mean_client_loss") is not None for rows in curves.values() for row in rows)
+        )
         figure.suptitle(title)
         for path in paths:
             undated: Any = {"Date": None} if path.suffix == ".svg" else None
