@@ -32,10 +32,12 @@ from swiftfl.experiment.network_config import NetworkConfig
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given, proportional_to, uniform
-from swiftfl.rules import RULES
+from swiftfl.memory import require_memory
+from swiftfl.rules import RULES, UpdateRule
 from swiftfl.schedule import Decay
 from swiftfl.transports.registry import CODECS
 from swiftfl.verbs import Verb
+from swiftfl.workload.base import Workload
 from swiftfl.workload.emulated import Emulated
 from swiftfl.workload.models import model
 from swiftfl.workload.module import ModuleWorkload
@@ -94,8 +96,25 @@ def build(config: Config) -> Parts:
         network=build_network(config, coefficients),
         codec=partial(CODECS[config.engine.codec], **config.engine.codec_options),
     )
+    check_memory(config.engine.name, graph.n, workload, setup.algorithm.rule)
     _log.debug("built %d clients, %d edges, models of %d parameters", graph.n, graph.m, workload.parameters)
     return Parts(data, parts, workload, graph, coefficients, setup)
+
+
+_KEPT = {"virtual": 2, "sampled": 2, "local": 3}
+"""Models per client, at least: in simulations its own and, at the end, the copy that is written; with real
+processes its own, and in shared memory the newest and the one that is being written. Ranks have one host each,
+as far as is known here."""
+
+
+def check_memory(engine: str, clients: int, workload: Workload, rule: UpdateRule) -> None:
+    """Refuse a federation whose models no memory here can hold, before the second one is made."""
+    x = np.zeros(workload.parameters + workload.buffers, dtype=np.float32)  # takes no memory until it is used
+    memory = sum(array.nbytes for array in rule.init(x).values())
+    require_memory(
+        f"a federation of {clients} clients with models of {x.size} numbers each",
+        clients * (_KEPT[engine] * x.nbytes + memory) if engine in _KEPT else x.nbytes + memory,
+    )
 
 
 def build_device(name: str) -> str:

@@ -1,0 +1,51 @@
+"""Federations that no memory here can hold are refused before their models are made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from swiftfl import memory
+from swiftfl.cli.main import run_command
+from swiftfl.errors import UserError
+from swiftfl.experiment.build import build
+from swiftfl.experiment.config import Config
+
+CLIENTS = 16
+MODEL = 4 * (64 * 64 + 64 + 64 * 10 + 10)  # bytes of the digits recipe's model
+
+
+def federation(**changes: object) -> Config:
+    named = {key.replace("__", "."): value for key, value in changes.items()}
+    return Config().with_changes({"topology.clients": CLIENTS, "model.name": "mlp", **named})
+
+
+@pytest.mark.parametrize(
+    ("engine", "momentum", "models"),
+    [("virtual", 0.0, 2), ("sampled", 0.9, 3), ("local", 0.0, 3), ("local", 0.9, 4)],
+)
+def test_all_clients_are_counted_with_what_the_engine_and_the_rule_keep(
+    engine: str, momentum: float, models: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = federation(engine__name=engine, algorithm__momentum=momentum)
+    needed = CLIENTS * models * MODEL
+    monkeypatch.setattr(memory, "memory_here", lambda: needed)
+    assert build(config).setup.n == CLIENTS
+    monkeypatch.setattr(memory, "memory_here", lambda: needed - 1)
+    with pytest.raises(
+        UserError, match=r"^a federation of 16 clients with models of 4810 numbers each needs .* of memory"
+    ):
+        build(config)
+
+
+def test_the_command_says_so_in_one_line_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    line = ["run", "synthetic", "--model", "mlp", "--clients", "10000", "--set", "data.options.samples=20000"]
+    assert run_command([*line, "--set", "model.options.hidden=100000", "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "10000 clients with models of" in said
+    assert not out.exists()
