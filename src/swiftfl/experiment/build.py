@@ -103,8 +103,8 @@ def build(config: Config) -> Parts:
 
 _KEPT = {"virtual": 2, "sampled": 2, "local": 3}
 """Models per client, at least: in simulations its own and, at the end, the copy that is written; with real
-processes its own, and in shared memory the newest and the one that is being written. Ranks have one host each,
-as far as is known here."""
+processes its own, and in shared memory the newest and the one that is being written. MPI ranks may be on
+hosts of their own: only one is counted."""
 
 
 def check_memory(engine: str, clients: int, workload: Workload, rule: UpdateRule) -> None:
