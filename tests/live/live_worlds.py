@@ -54,9 +54,10 @@ def live_setup(
     seconds: float = 0.005,
     method: str = "ccs",
     dynamics: Dynamics = Dynamics(),
+    graph: swiftfl.Topology | None = None,
     **options: Any,
 ) -> Setup:
-    graph = swiftfl.ring(n) if n > 2 else swiftfl.path(n)
+    graph = graph or (swiftfl.ring(n) if n > 2 else swiftfl.path(n))
     setup, coefficients, workload = quadratic_setup(algorithm, graph, method=method, **options)
     given = coefficients.influence.tolist()
     return replace(

@@ -42,7 +42,7 @@ from swiftfl.transports.registry import CODECS, TRANSPORTS
 from swiftfl.workload.metrics import METRICS
 from swiftfl.workload.models import MODELS, model_options
 
-DISTRIBUTED_CCS: tuple[str, ...] = ()
+DISTRIBUTED_CCS: tuple[str, ...] = ("local", "mpi")
 """The engines whose clients can select their weights by messages."""
 
 

@@ -53,6 +53,8 @@ class Accept:
 
 Message: TypeAlias = Hello | Propose | Tie | Accept
 KINDS: tuple[type[Message], ...] = (Hello, Propose, Tie, Accept)
+BYTES = 32
+"""What a message takes: its kind, its epoch and two numbers, of 64 bits each."""
 Outgoing: TypeAlias = list[tuple[int, Message]]
 
 

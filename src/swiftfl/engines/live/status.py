@@ -22,9 +22,11 @@ Order = Literal["go_on", "save", "stop", "finish"]
 TOTALS = ("steps", "compute", "communication", "waiting", "cpu", "loss_sum", "loss_count", "saves_failed",
           "discarded", "discarding")  # fmt: skip
 TRAFFIC = ("rounds", "messages", "bytes")
-COLUMNS = ("c", "incarnation", "phase", "waits", *TOTALS, *TRAFFIC, *REASONS)
+SELECTION = ("selected", "ccs_messages", "ccs_seconds")
+COLUMNS = ("c", "incarnation", "phase", "waits", *SELECTION, *TOTALS, *TRAFFIC, *REASONS)
 AT = {name: position for position, name in enumerate(COLUMNS)}
 _FIRST_TOTAL, _C, _PHASE, _WAITS = AT["steps"], AT["c"], AT["phase"], AT["waits"]
+_SELECTED = AT["selected"]
 ABSENT, STARTING, READY, RUNNING, HOLDING, FINISHED, STOPPED = range(7)
 """Phases of a client; one that is FINISHED has published its last model."""
 
@@ -127,6 +129,15 @@ class StatusTable:
 
     def set_waits(self, i: int, waits: bool) -> None:
         self.rows[i, _WAITS] = waits
+
+    def selected(self, i: int) -> int:
+        """The last epoch of CCS that client i has run to its end; -1 before the first."""
+        return int(self.rows[i, _SELECTED]) - 1
+
+    def write_selection(self, i: int, epoch: int, messages: int, seconds: float) -> None:
+        """Client i has its weights of this epoch: messages in all, and the seconds of its longest run."""
+        self.rows[i, _SELECTED + 1 : _SELECTED + 3] = messages, seconds
+        self.rows[i, _SELECTED] = epoch + 1
 
     def write(self, i: int, c: int, incarnation: int, tally: Tally) -> None:
         self.rows[i, _FIRST_TOTAL:] = (

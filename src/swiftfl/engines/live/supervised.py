@@ -9,6 +9,7 @@ from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint
 from swiftfl.engines.live.supervisor import Clients, Supervisor
 from swiftfl.engines.setup import Setup
+from swiftfl.engines.terms import Terms
 
 
 class SupervisedRun:
@@ -60,3 +61,11 @@ class SupervisedRun:
 
     def discarding(self) -> list[int]:
         return self.supervisor.discarding()
+
+    def renewed_terms(self) -> list[Terms]:
+        """As they hold now, worked out anew for the record: clients work out, or select, their own."""
+        if self.network is None or not self.network.renewals:
+            return [Terms(w) for w in self.setup.weights]
+        count, renewed = self.network.renewals, self.network.renew()
+        self.network.renewals = count
+        return [Terms(*renewed[i]) if i in renewed else Terms(self.setup.weights[i]) for i in range(self.n)]

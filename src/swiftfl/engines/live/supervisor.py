@@ -17,11 +17,13 @@ from swiftfl.engines.influence import rate_report
 from swiftfl.engines.live.common_round import CommonRound
 from swiftfl.engines.live.inbox import REASONS
 from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.selecting import Epochs
 from swiftfl.engines.live.status import FINISHED, HOLDING, READY, STOPPED, StatusTable
 from swiftfl.engines.live.watchdog import Watchdog
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.engines.traffic import communication
+from swiftfl.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_ROUNDS = 3  # how far ahead the round lies, at least, from which new weights hold
@@ -36,6 +38,12 @@ class Clients(Protocol):
 
     def renew(self, from_round: int) -> None:
         """Renew the coefficients among the known clients; they hold from this round on."""
+
+    def announce(self) -> None:
+        """Tell the known clients that they are to run CCS anew, and each its part in it."""
+
+    def switch(self, epoch: int, from_round: int) -> None:
+        """Everybody has its weights of this epoch: they hold from this round on."""
 
     def is_stopped(self, i: int) -> bool:
         """Whether the process of client i is stopped from outside, or gives no sign of life."""
@@ -65,6 +73,9 @@ class Supervisor:
         self.status = StatusTable(self.n)
         self.common = CommonRound(self.status, self.in_rounds)
         self.watchdog = Watchdog(self.status)
+        self.own_ccs = None if setup.ccs == "central" else Epochs(self.status)
+        if self.own_ccs is not None and self.network is None:
+            raise UserError("clients that run CCS themselves need a network that can be renewed")
         self.lost: list[int] = []  # who is not there now
         self.joining: set[int] = set()  # who has been started again and takes no part yet
         self.restarts = [0] * self.n
@@ -157,6 +168,7 @@ class Supervisor:
             "lost": sorted(self.lost),
             "restarts": {str(i): count for i, count in enumerate(self.restarts) if count},
             "renewals": 0 if self.network is None else self.network.renewals,
+            **({} if self.own_ccs is None else {"ccs": self.own_ccs.figures()}),
             "refused": sum(refused.values()),
             "refused_because": refused,
             "discarded": int(sum(status.column("discarded"))),
@@ -192,7 +204,8 @@ class Supervisor:
     def tick(self, living: Collection[int]) -> None:
         """Look at the clients whose processes live, and decide."""
         phases = {i: self.status.phase(i) for i in living}
-        if not self.status.started and phases and all(p == READY for p in phases.values()):
+        selected = self.own_ccs is None or self._settle(self.own_ccs)
+        if not self.status.started and selected and phases and all(p == READY for p in phases.values()):
             self._go()
         self.watchdog.look(phases)
         if self.asked:
@@ -328,8 +341,23 @@ class Supervisor:
         assert self.network is not None
         components = self.network.components()
         self.note("renew", clients=sum(map(len, components)), components=len(components))
+        if self.own_ccs is not None:
+            self.own_ccs.announce(self.network.renewals + 1)
+            self.clients.announce()
+            return
         self._renewed_from = self.next_round() if from_round is None else from_round
         self.clients.renew(self._renewed_from)
+
+    def _settle(self, epochs: Epochs) -> bool:
+        """Whether the clients have ended their newest run of CCS; who meets in rounds then changes at one."""
+        assert self.network is not None
+        before = epochs.settled
+        if epochs.settle(self.network.known):
+            self.note("ccs", None, epoch=epochs.epoch, **epochs.figures())
+            if self.in_rounds and epochs.epoch:
+                self._renewed_from = self.next_round() if self.status.started else 0
+                self.clients.switch(epochs.epoch, self._renewed_from)
+        return before  # nobody begins before it has been told of a change
 
     def next_round(self, joining: int | None = None) -> int:
         """A round that nobody will have begun before it has been told of it.

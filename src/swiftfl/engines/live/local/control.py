@@ -1,7 +1,7 @@
-"""The control channel between the supervisor and its clients on one machine: new terms out, warnings in.
+"""The control channel between the supervisor and its clients on one machine: news out, warnings in.
 
-Each client has a socket of its own. Nobody waits: terms that do not fit now (a stopped client reads
-nothing) are kept and sent later; where clients do not meet in rounds, only the newest are.
+Each client has a socket of its own. Nobody waits: news that does not fit now (a stopped client reads
+nothing) is kept and sent later; where clients do not meet in rounds, only the newest is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from swiftfl.engines.assignment import Assignment
+from swiftfl.engines.live.selecting import News, Switch
 from swiftfl.engines.live.status import StatusTable
 from swiftfl.engines.terms import Terms, pack_terms, unpack_terms
 
@@ -28,9 +30,9 @@ class ControlChannel:
         self.sockets, self.status, self.in_rounds = sockets, status, in_rounds
         self._unsent: dict[int, list[bytes]] = {}
 
-    def send(self, i: int, incarnation: int, terms: Terms) -> None:
-        """Put terms on their way to this incarnation of a client."""
-        message = json.dumps({"incarnation": incarnation, "terms": pack_terms(terms)}).encode()
+    def send(self, i: int, incarnation: int, news: News) -> None:
+        """Put news on its way to this incarnation of a client."""
+        message = json.dumps({"incarnation": incarnation, **_packed(news)}).encode()
         waiting = self._unsent.get(i, []) if self.in_rounds else []
         self._unsent[i] = [*waiting, message]
 
@@ -71,9 +73,9 @@ class ClientChannel:
         self.socket, self.status, self.client = channel, status, client
         self._read = 0.0
 
-    def new_terms(self, incarnation: int) -> list[Terms]:
-        """Terms for this incarnation that have arrived since the last call."""
-        found: list[Terms] = []
+    def news(self, incarnation: int) -> list[News]:
+        """What has arrived for this incarnation since the last call."""
+        found: list[News] = []
         sent = self.status.messages[self.client]
         if sent == self._read:
             return found
@@ -85,7 +87,7 @@ class ClientChannel:
                 return found
             message = json.loads(packet)
             if message["incarnation"] == incarnation:
-                found.append(unpack_terms(message["terms"]))
+                found.append(_unpacked(message))
 
     def say(self, kind: str, text: str) -> None:
         """Tell the supervisor: a "warning" or an "error"."""
@@ -93,3 +95,19 @@ class ClientChannel:
             text = text[:_LONGEST_TEXT] + " ... (cut)"
         with suppress(OSError):  # nobody listens any more, or there is too much to say
             self.socket.send(json.dumps({kind: text}).encode(), socket.MSG_DONTWAIT)
+
+
+def _packed(news: News) -> dict[str, Any]:
+    if isinstance(news, Terms):
+        return {"terms": pack_terms(news)}
+    if isinstance(news, Assignment):
+        return {"assignment": news.pack()}
+    return {"switch": [news.epoch, news.from_round]}
+
+
+def _unpacked(message: dict[str, Any]) -> News:
+    if "terms" in message:
+        return unpack_terms(message["terms"])
+    if "assignment" in message:
+        return Assignment.unpack(message["assignment"])
+    return Switch(*message["switch"])

@@ -20,12 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from swiftfl.engines.assignment import first_assignments
 from swiftfl.engines.live.local.control import ControlChannel
 from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch
 from swiftfl.engines.live.local.worker import Worker
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint
 from swiftfl.engines.live.saves import read_all
+from swiftfl.engines.live.selecting import News, Switch
 from swiftfl.engines.live.status import ABSENT, FINISHED, READY, RUNNING, STOPPED
 from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Setup
@@ -41,6 +43,7 @@ _TICK = 0.05
 _NOTICE_SECONDS = 0.5  # within which every client has heard of something
 _DESCRIPTORS = 64  # besides three per client
 _WITH_THE_SERVER = "ended with the process that starts clients (swiftfl-fork), which was killed"
+_TOO_LATE = "it was back too late to take part in any further round"
 _LAST_SAVES = 5.0  # seconds that clients get to save when the supervisor has failed
 
 
@@ -61,6 +64,7 @@ class Local(SupervisedRun):
         self._make_plan = transport
         self.living: set[int] = set()  # whose processes live
         self.terms = [Terms(w) for w in setup.weights]  # as they were last sent
+        self._returning: set[int] = set()  # who is back, and takes part once all have run CCS with it
         self._incarnations = list(self.resume.incarnations)
         self._errors: dict[int, str] = {}
         self._failure: Exception | None = None
@@ -93,8 +97,9 @@ class Local(SupervisedRun):
         self._observer = self._plan.observe()
         for text in self.resume.notes:
             self.supervisor.warn(text)
+        told = first_assignments(setup) if setup.ccs == "distributed" else None
         for i in range(self.n):
-            self._launch(self._first_launch(i))
+            self._launch(self._first_launch(i, [] if told is None else told[i].pack()))
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
@@ -144,7 +149,8 @@ class Local(SupervisedRun):
         return self.n + (0 if self._plan is None else self._plan.models_in_memory)
 
     def figures(self) -> dict[str, Any]:
-        return self.supervisor.figures(self.terms)
+        own_ccs = self.supervisor.own_ccs is not None
+        return self.supervisor.figures(self.renewed_terms() if own_ccs else self.terms)
 
     # --- the supervisor's thread -------------------------------------------------------------------
 
@@ -209,13 +215,13 @@ class Local(SupervisedRun):
 
     # --- launches and ends -------------------------------------------------------------------------
 
-    def _first_launch(self, i: int) -> Launch:
+    def _first_launch(self, i: int, assignment: list[Any]) -> Launch:
         """How client i starts when the run does."""
         number, start, terms = self._incarnations[i], self.resume.starts[i], pack_terms(self.terms[i])
         if start is None:
-            return Launch(i, number, terms=terms)
+            return Launch(i, number, terms=terms, assignment=assignment)
         source = (start.client, start.incarnation, start.saved_c)
-        return Launch(i, number, "save", start.c, source, terms)
+        return Launch(i, number, "save", start.c, source, terms, assignment=assignment)
 
     def _launch(self, launch: Launch) -> None:
         assert self.fork_server is not None
@@ -258,10 +264,14 @@ class Local(SupervisedRun):
     def _join(self, i: int) -> None:
         """Client i is back and ready: it is a neighbour again from the renewal on."""
         assert self._plan is not None
+        if self.supervisor.own_ccs is not None and self.setup.algorithm.in_rounds:
+            self._returning.add(i)
+            self.supervisor.rejoin(i, 0)
+            return
         from_round = self.supervisor.next_round(joining=i)
         if from_round > self.setup.steps_of(i):
             self.supervisor.joining.discard(i)
-            self.supervisor.give_up(i, "it was back too late to take part in any further round")
+            self.supervisor.give_up(i, _TOO_LATE)
             return
         self._plan.rejoin(i, from_round)
         self.supervisor.rejoin(i, from_round)
@@ -272,6 +282,7 @@ class Local(SupervisedRun):
 
     def mark_lost(self, i: int) -> None:
         assert self._plan is not None
+        self._returning.discard(i)
         self._plan.mark_gone(i)
 
     def renew(self, from_round: int) -> None:
@@ -280,6 +291,24 @@ class Local(SupervisedRun):
         for i, (w, scale) in self.network.renew().items():
             if i in self.living and i not in self.supervisor.joining:
                 self._send(i, Terms(w, scale, from_round))
+
+    def announce(self) -> None:
+        assert self.network is not None
+        for i, assignment in self.network.assignments().items():
+            self._tell(i, assignment)
+
+    def switch(self, epoch: int, from_round: int) -> None:
+        assert self._plan is not None
+        assert self.network is not None
+        if late := [i for i in self._returning if from_round > self.setup.steps_of(i)]:
+            for i in late:  # whose loss begins another epoch
+                self.supervisor.give_up(i, _TOO_LATE)
+            return
+        for i in self._returning:
+            self._plan.rejoin(i, from_round)
+        self._returning.clear()
+        for i in self.network.known:
+            self._tell(i, Switch(epoch, from_round))
 
     def is_stopped(self, i: int) -> bool:
         if self.fork_server is None or i not in self.fork_server.pids:
@@ -295,10 +324,14 @@ class Local(SupervisedRun):
         self.fork_server.kill(i)
 
     def _send(self, i: int, terms: Terms) -> None:
-        assert self._channel is not None
         self.terms[i] = terms
-        self._channel.send(i, self._incarnations[i], terms)
-        self._channel.deliver(self.living)
+        self._tell(i, terms)
+
+    def _tell(self, i: int, news: News) -> None:
+        assert self._channel is not None
+        if i in self.living:
+            self._channel.send(i, self._incarnations[i], news)
+            self._channel.deliver(self.living)
 
     def pid(self, i: int) -> int:
         """The process of client i."""

@@ -38,8 +38,8 @@ class Launch:
     """How a client starts: from x0 ("initial"), from a save ("save") or a neighbour's model ("model").
 
     `source` is the client whose save it is, with its incarnation and step, or the neighbour. `terms` are
-    packed (`engines.terms`). A client that `joins` a run in rounds takes no step before it was told from
-    which round it takes part.
+    packed (`engines.terms`); a client with an `assignment` selects them itself. A client that `joins` a run
+    in rounds takes no step before it was told from which round it takes part.
     """
 
     client: int
@@ -49,6 +49,7 @@ class Launch:
     source: tuple[int, ...] = ()
     terms: list[Any] = field(default_factory=list)
     joins: bool = False
+    assignment: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

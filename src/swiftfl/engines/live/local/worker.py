@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swiftfl.client import State
+from swiftfl.engines.assignment import Assignment
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.journal import Journal, journal_file
 from swiftfl.engines.live.local.control import ClientChannel
@@ -19,6 +20,7 @@ from swiftfl.engines.live.local.forkserver import Launch, leave_signals_to_the_e
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import FirstState, Start, load_start
 from swiftfl.engines.live.saves import Saver
+from swiftfl.engines.live.selecting import OwnSelection
 from swiftfl.engines.live.status import (
     FINISHED,
     HOLDING,
@@ -31,7 +33,7 @@ from swiftfl.engines.live.status import (
     Tally,
 )
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.terms import Terms, unpack_terms
+from swiftfl.engines.terms import ALONE, Terms, unpack_terms
 from swiftfl.engines.threads import one_thread
 from swiftfl.errors import UserError
 from swiftfl.transports.base import Transport, TransportPlan
@@ -66,15 +68,17 @@ class Worker:
         keep_freed_memory()
         channel = ClientChannel(self.sockets[i], self.status, i)
         try:
-            return self._run(launch, WorkerControl(self.status, channel, launch))
+            return self._run(launch, channel)
         except Exception as error:
             _LOG.debug("client %d failed", i, exc_info=True)
             channel.say("error", describe(error))
             return 1
 
-    def _run(self, launch: Launch, control: WorkerControl) -> int:
+    def _run(self, launch: Launch, channel: ClientChannel) -> int:
         i, status = launch.client, self.status
         transport = self.plan.connect(i)
+        selecting = OwnSelection(i, transport, status, self.setup.algorithm.in_rounds)
+        control = WorkerControl(status, channel, launch, selecting)
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
         first = self._first_state(launch, transport)
@@ -88,6 +92,8 @@ class Worker:
         if first.how != "initial":
             transport.set_cell(state.x)  # for algorithms whose models are cells
         journal.start(launch.incarnation, self.session, state.c, first.how, first.source)
+        if launch.assignment:
+            terms = control.select(Assignment.unpack(launch.assignment))
         seconds = None if self.setup.algorithm.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, launch.incarnation, control.warn, seconds, self.options.save_steps)
         client = LiveClient(
@@ -135,10 +141,13 @@ def describe(error: Exception) -> str:
 
 
 class WorkerControl:
-    """A client's control: orders from the status table, terms and warnings over its channel."""
+    """A client's control: orders from the status table, news and warnings over its channel."""
 
-    def __init__(self, status: StatusTable, channel: ClientChannel, launch: Launch) -> None:
-        self.status, self.channel = status, channel
+    def __init__(
+        self, status: StatusTable, channel: ClientChannel, launch: Launch, selecting: OwnSelection
+    ) -> None:
+        self.status, self.channel, self.selecting = status, channel, selecting
+        self._early: list[Terms] = []  # that came while this client waited
         self.client, self.incarnation = launch.client, launch.incarnation
         self._cpu_at = self._cpu_before = 0.0
         self._shown = -math.inf
@@ -154,7 +163,8 @@ class WorkerControl:
         self.status.write(self.client, c, self.incarnation, tally)
 
     def new_terms(self) -> list[Terms]:
-        return self.channel.new_terms(self.incarnation)
+        early, self._early = self._early, []
+        return early + self.selecting.take(self.channel.news(self.incarnation))
 
     def wants_model(self, published: bool) -> bool:
         """Algorithms that never publish let their model be seen now and then."""
@@ -194,6 +204,20 @@ class WorkerControl:
             time.sleep(self._pause)
         return found[-1]
 
+    def select(self, assignment: Assignment) -> Terms:
+        """Run CCS with the neighbours to its end, and wait for them; nobody waits if the run is stopped."""
+        self.set_waits(True)
+        self.selecting.take([assignment])
+        while (terms := self.selecting.result) is None:
+            if self.status.order(0) == "stop":
+                return ALONE
+            time.sleep(self._pause)
+            self.selecting.take(self.channel.news(self.incarnation))
+        self.set_waits(False)
+        return terms
+
     def wait_for(self, happened: Callable[[], bool]) -> None:
+        """Until it has happened; neighbours that run CCS are answered meanwhile."""
         while not happened():
+            self._early = self.new_terms()
             time.sleep(self._pause)

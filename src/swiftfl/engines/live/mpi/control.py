@@ -2,9 +2,10 @@
 
 Every client sends its row of the status table to client 0, which sends everybody its orders, who is lost,
 and the influence that holds. Nobody waits for either, and each client works out its own new coefficients:
-all have the same network and are told the same, so they get the same matrix. If client 0 is lost, or has
-been silent for too long, there are no more orders: its neighbours keep its weight for themselves, and all
-train on to their end.
+all have the same network and are told the same, so they get the same matrix. (Where clients run CCS
+themselves, each works out its own part in it, and selects its weights with its neighbours.) If client 0 is
+lost, or has been silent for too long, there are no more orders: its neighbours keep its weight for
+themselves, and all train on to their end.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import logging
 import math
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
 
+from swiftfl.engines.assignment import Assignment
+from swiftfl.engines.live.selecting import News, OwnSelection, Switch
 from swiftfl.engines.live.status import AT, COLUMNS, HOLDING, RUNNING, Order, StatusTable, Tally
 from swiftfl.engines.membership import Membership
-from swiftfl.engines.terms import Terms
+from swiftfl.engines.terms import ALONE, Terms
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import ORDER, STATUS
@@ -30,7 +34,8 @@ FIRST = 0
 """The client whose process supervises and records the run."""
 TICK = 0.05
 _HEARTBEAT = 1.0  # seconds between two messages of the first rank that say nothing new
-_LEAVE, _FROM_ROUND, _SERIAL, _SHOW, _TABLES = 8, 9, 10, 11, 12
+_LEAVE, _FROM_ROUND, _SERIAL, _SHOW, _SWITCH, _TABLES = 8, 9, 10, 11, 12, 13
+_LEADERLESS = 1 << 32  # above every epoch that the first rank announces
 _LOOK_EVERY = 0.005
 _CPU_EVERY = 0.2
 _ASLEEP = 0.5  # a longer pause between two looks is not somebody else's silence, but our own
@@ -68,19 +73,21 @@ class RankChannel:
         network: Membership | None,
         status: StatusTable,
         patience: float,
+        own_ccs: bool = False,
     ) -> None:
         self.transport, self.network, self.status = transport, network, status
         self.me, self.n = transport.i, transport.n
-        self.patience = patience
+        self.patience, self.own_ccs = patience, own_ccs
         self.asked = False  # to stop; a signal handler may set it
         self.silenced = False  # nothing more to report
-        self.terms: list[Terms] = []
+        self.news: list[News] = []
         self.supervise: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
         self._out = np.zeros(_TABLES + 2 * self.n)
         self._out[_TABLES + self.n :] = 0.0 if network is None else network.influence
         self._row = np.zeros(len(COLUMNS))
-        self._serial = 0
+        self._serial = self._switched = 0
+        self._alone_with: set[int] = set()
         self._closing = False
         others = [k for k in range(self.n) if k != FIRST]
         if self.me == FIRST:
@@ -168,6 +175,11 @@ class RankChannel:
         self._out[_SERIAL] += 1
         self._out[_TABLES + self.n :] = self.network.influence
 
+    def switch(self, epoch: int, from_round: int) -> None:
+        """Everybody has its weights of this epoch, and uses them from this round on."""
+        self._out[_FROM_ROUND] = from_round
+        self._out[_SWITCH] = epoch
+
     def lose(self, k: int) -> None:
         """Tell everybody that client k is lost."""
         self._out[_TABLES + k] = 1.0
@@ -183,24 +195,49 @@ class RankChannel:
     # --- everybody -------------------------------------------------------------------------------
 
     def _obey(self, orders: Vector, version: int) -> None:
-        self.status.orders[:] = orders[:_LEAVE]
         self._out[:] = orders
         self._take_part(orders)
+        self.status.orders[:] = orders[:_LEAVE]  # at last: who is told to begin has its terms
 
     def _take_part(self, orders: Vector) -> None:
-        """Adopt who is lost and, if there is a new serial number, new coefficients."""
+        """Adopt who is lost, at which round to change, and with a new serial number new coefficients."""
         lost = np.flatnonzero(orders[_TABLES : _TABLES + self.n]).tolist()
         for k in lost:
             self.transport.mark_gone(k)
+        if orders[_SWITCH] > self._switched:
+            self._switched = int(orders[_SWITCH])
+            self.news.append(Switch(self._switched, int(orders[_FROM_ROUND])))
         if self.network is None or orders[_SERIAL] <= self._serial:
             return
         self._serial = int(orders[_SERIAL])
         self.network.known.difference_update(lost)
         self.network.present.difference_update(lost)
         self.network.influence = np.array(orders[_TABLES + self.n :], dtype=np.float64)
+        if self.own_ccs:
+            self.network.renewals = self._serial - 1  # the serial number is the epoch
+            self._announce(self.network.assignments())
+            return
         renewed = self.network.renew()
         if self.me in renewed:
-            self.terms.append(Terms(*renewed[self.me], int(orders[_FROM_ROUND])))
+            self.news.append(Terms(*renewed[self.me], int(orders[_FROM_ROUND])))
+
+    def _announce(self, assignments: dict[int, Assignment]) -> None:
+        if self.me in assignments:
+            self.news.append(assignments[self.me])
+
+    def lead_oneself(self) -> None:
+        """Without the first rank: run CCS with those who are known to be there.
+
+        Nobody names the epoch. So those who know of the same losses take the same number for it.
+        """
+        assert self.network is not None
+        known, count = self.network.known, self.network.renewals
+        there = known - self.transport.progress.gone - {FIRST}
+        if there != self._alone_with:
+            self._alone_with = self.network.known = there
+            self.network.renewals = _LEADERLESS + zlib.crc32(repr(sorted(there)).encode())
+            self._announce(self.network.assignments())
+            self.network.known, self.network.renewals = known, count
 
     @property
     def models_wanted(self) -> int:
@@ -241,6 +278,8 @@ class RankControl:
 
     def __init__(self, channel: RankChannel, in_rounds: bool, incarnation: int, most_steps: float) -> None:
         self.channel, self.status, self.me = channel, channel.status, channel.me
+        self.selecting = OwnSelection(self.me, channel.transport, channel.status, in_rounds)
+        self._early: list[Terms] = []  # that came while this client waited
         self.in_rounds, self.incarnation, self.most_steps = in_rounds, incarnation, most_steps
         self.warnings: list[str] = []
         self._shown = 0
@@ -255,10 +294,42 @@ class RankControl:
         self.status.write(self.me, c, self.incarnation, tally)
 
     def new_terms(self) -> list[Terms]:
+        early, self._early = self._early, []
+        if self.selecting.under_way and not self.in_rounds and self.channel.leaderless:
+            self.channel.lead_oneself()
+        return early + self.selecting.take(self._news())
+
+    def _news(self) -> list[News]:
         found = []
-        while self.channel.terms:  # the channel's thread may add to the same list meanwhile
-            found.append(self.channel.terms.pop(0))
+        while self.channel.news:  # the channel's thread may add to the same list meanwhile
+            found.append(self.channel.news.pop(0))
         return found
+
+    def select(self, assignment: Assignment) -> Terms:
+        """Run CCS with the neighbours to its end, and wait for them, unless the run is stopped.
+
+        If the first rank is lost meanwhile, the others run CCS without it. Those who never wait in their
+        steps do not wait for that.
+        """
+        self.set_waits(True)
+        self.selecting.take([assignment])
+        while (terms := self.selecting.result) is None:
+            if self.channel.leaderless:
+                self.channel.lead_oneself()
+            if self.channel.asked and (not self.in_rounds or self.channel.leaderless):
+                return ALONE
+            if self.channel.leaderless and not self.in_rounds:
+                self._early = self.new_terms()
+                return ALONE
+            self.channel.check()
+            time.sleep(_LOOK_EVERY)
+            self.selecting.take(self._news())
+        self.set_waits(False)
+        return terms
+
+    def answer(self) -> None:
+        """Take part in what neighbours select, while this client takes no steps."""
+        self._early = self.new_terms()
 
     def wants_model(self, published: bool) -> bool:
         """Once for each time that the first rank has asked."""

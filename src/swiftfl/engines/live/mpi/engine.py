@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from swiftfl.engines.assignment import first_assignments
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.journal import Journal, journal_file
 from swiftfl.engines.live.mpi.control import FIRST, RankChannel, RankControl
@@ -71,7 +72,8 @@ class Mpi(SupervisedRun):
         """Connect with the other ranks, which do the same, and start this rank's client."""
         neighbours = [tuple(w.of) for w in self.setup.weights]
         self.transport = self.job.connect(neighbours, self.x0, partial(measured, self.setup.codec))
-        self.channel = RankChannel(self.transport, self.network, self.status, self.options.patience)
+        own_ccs = self.supervisor.own_ccs is not None
+        self.channel = RankChannel(self.transport, self.network, self.status, self.options.patience, own_ccs)
         self.channel.supervise = self._supervise
         if self.supervisor.asked:
             self.channel.ask()
@@ -120,7 +122,7 @@ class Mpi(SupervisedRun):
         client.announce()
         control.report(client.state.c, client.tally)
         status.enter(i, READY)
-        channel.wait_for(lambda: status.started or channel.asked or channel.leaderless)
+        channel.wait_for(lambda: self._may_start(control))
         status.enter(i, RUNNING)
         client.began = time.perf_counter()
         if i != FIRST:
@@ -158,13 +160,21 @@ class Mpi(SupervisedRun):
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, incarnation, control.warn, seconds, self.options.save_steps)
         terms = Terms(self.setup.weights[i])
+        if self.channel.own_ccs:
+            terms = control.select(first_assignments(self.setup)[i])
         client = LiveClient(
             self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, first.tally
         )
         return client, control, journal
 
+    def _may_start(self, control: RankControl) -> bool:
+        """Whether the first step may begin; until then neighbours that run CCS are answered."""
+        control.answer()
+        return self.status.started or self.channel.asked or self.channel.leaderless
+
     def _released(self, client: LiveClient, control: RankControl) -> bool:
         """Whether this client, which has finished, may end; until then its model can still be asked for."""
+        control.answer()
         if control.wants_model(published=True):
             self.transport.show(client.state.x, client.state.c)
         return self.status.released or self.channel.leaderless
@@ -202,6 +212,12 @@ class Mpi(SupervisedRun):
 
     def renew(self, from_round: int) -> None:
         self.channel.renew(from_round)
+
+    def announce(self) -> None:
+        self.channel.renew(0)
+
+    def switch(self, epoch: int, from_round: int) -> None:
+        self.channel.switch(epoch, from_round)
 
     def is_stopped(self, i: int) -> bool:
         return self.channel.silence.of(i) > self.options.patience / 2
@@ -253,22 +269,13 @@ class Mpi(SupervisedRun):
         return self.status.phase(self.me) == STOPPED
 
     def figures(self) -> dict[str, Any]:
-        return {**self.supervisor.figures(self.terms), "mpi": self.job.library}
+        return {**self.supervisor.figures(self.renewed_terms()), "mpi": self.job.library}
 
     @property
     def models(self) -> list[Vector]:
         """Everybody's last model; x0 for the lost, and before the end."""
         last = [self.gather.model_of(i) for i in range(self.n)]
         return [self.x0 if x is None else x.astype(self.x0.dtype) for x in last]
-
-    @property
-    def terms(self) -> list[Terms]:
-        """As they hold now, for everybody."""
-        if self.network is None or not self.network.renewals:
-            return [Terms(w) for w in self.setup.weights]
-        count, renewed = self.network.renewals, self.network.renew()
-        self.network.renewals = count
-        return [Terms(*renewed[i]) if i in renewed else Terms(self.setup.weights[i]) for i in range(self.n)]
 
     @property
     def models_in_memory(self) -> int:
