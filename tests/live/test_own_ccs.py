@@ -1,4 +1,4 @@
-"""Clients of a local run select their weights themselves (`--ccs distributed`): the bits of the central CCS."""
+"""Local clients select their weights themselves (`--ccs distributed`): the bits of the central CCS."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def setup_of(algorithm: Algorithm[Verb], scores: np.ndarray | None = None, **opt
 
 def adopted(folder: Path, i: int) -> list[Weights]:
     """The weights that client i has used, one after the other, as its journal has them."""
-    rows = [json.loads(line) for line in (folder / f"client-{i:04d}.jsonl").read_text().splitlines() if line]
-    return [Weights(row[3], {k: w for k, w in row[4]}) for row in rows if row[0] == "terms"]
+    whole = (folder / f"client-{i:04d}.jsonl").read_text().split("\n")[:-1]
+    rows = [json.loads(line) for line in whole if line]
+    return [Weights(row[3], dict(row[4])) for row in rows if row[0] == "terms"]
 
 
 def central(setup: Setup, lost: set[int]) -> dict[int, Weights]:
