@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -218,9 +217,10 @@ def test_a_stop_during_the_first_selection(
         begin(self, assignment)
 
     monkeypatch.setattr(OwnSelection, "_begin", hang)
-    with running(setup_of(algorithm), tmp_path / "clients", patience=1.0) as engine:
+    with running(setup_of(algorithm), tmp_path / "clients", patience=3.0) as engine:
+        others = {*range(GRAPH.n)} - {3}
+        until(lambda: all(map(engine.status.waits, others)), "the first selection")
         until(lambda: engine.is_stopped(3), "the stop of client 3")
-        time.sleep(0.2)
         assert not engine.status.started
         engine.stop()
         assert engine.wait(20.0)
