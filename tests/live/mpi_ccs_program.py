@@ -1,8 +1,8 @@
 """A program for tests, run under mpiexec: `mpi_ccs_program.py ALGORITHM FOLDER [MISHAP]`.
 
 Clients on a small irregular graph select their weights themselves; each keeps its journal in the folder, and
-the recorder prints one JSON object. Mishaps: `kill` ends client 1 at step 20; `select` and `select0` end client
-1 or 0 while the first weights are selected, when it has told one neighbour something and others nothing.
+the recorder prints one JSON object. Mishaps: `kill` ends client 1 at step 20; `select` and `select0` end
+client 1 or 0 while the first weights are selected, when it has told one neighbour something, others nothing.
 """
 
 from __future__ import annotations
