@@ -168,11 +168,11 @@ class Costs:
             return self.latency + size / self.bandwidth
         return link.latency + size / link.bandwidth
 
-    def delay(self, sender: int, receiver: int, number: int) -> float:
-        """The jitter of the number-th message of a sender to a receiver."""
+    def delay(self, sender: int, receiver: int, number: int, purpose: str = "jitter") -> float:
+        """The jitter of the number-th message (for this purpose) of a sender to a receiver."""
         if not self.jitter:
             return 0.0
-        return self.jitter * float(self._drawn(f"jitter/{receiver}", sender, number, kind="exponential"))
+        return self.jitter * float(self._drawn(f"{purpose}/{receiver}", sender, number, kind="exponential"))
 
     def lost(self, sender: int, receiver: int, number: int) -> bool:
         """Whether the number-th published model of a sender never reaches this receiver."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from swiftfl.errors import UserError
 from swiftfl.graph.influence import is_uniform
 from swiftfl.graph.messages import Selection
+from swiftfl.vector import Weights
 
 if TYPE_CHECKING:
     from swiftfl.engines.setup import Setup
@@ -51,3 +53,20 @@ def first_assignments(setup: Setup) -> list[Assignment]:
         Assignment(0, setup.n, uniform, p, tuple(w.of))
         for w, p in zip(setup.weights, setup.influence, strict=True)
     ]
+
+
+def check_conditions(
+    told: Mapping[int, Assignment], weights: Mapping[int, Weights], tolerance: float = 1e-9
+) -> None:
+    """Conditions (a)-(d) of the weights that all clients of an epoch have selected."""
+    for i, w in weights.items():
+        part = told[i]
+        if abs(w.own + sum(w.of.values()) - 1.0) > tolerance:
+            raise UserError(f"(a) fails: the weights of client {i} do not sum to 1")
+        if w.own * part.n < 1.0 - tolerance:
+            raise UserError(f"(b) fails: client {i} keeps {w.own:.9g}, less than 1/n = {1.0 / part.n:.9g}")
+        for k, value in w.of.items():
+            if not value > 0:
+                raise UserError(f"(c) fails: edge {(i, k)} has weight {value:.3g}")
+            if abs(part.p * value - told[k].p * weights[k].of[i]) > tolerance * part.p * value:
+                raise UserError(f"(d) fails: edge {(i, k)} is not symmetric")

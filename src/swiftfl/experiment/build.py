@@ -169,7 +169,8 @@ def build_costs(config: Config) -> Costs:
 def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Membership] | None:
     """A network that changes, made anew for every engine; None for one that stays as it is."""
     c = config.engine.network
-    if c == NetworkConfig() and config.influence != "measured" and not config.engine.real:
+    changing = c != NetworkConfig() or config.influence == "measured"
+    if not (changing or config.engine.real or config.engine.ccs == "distributed"):
         return None
     dynamics = Dynamics(
         changes=tuple(planned.change for planned in c.changes),

@@ -42,9 +42,6 @@ from swiftfl.transports.registry import CODECS, TRANSPORTS
 from swiftfl.workload.metrics import METRICS
 from swiftfl.workload.models import MODELS, model_options
 
-DISTRIBUTED_CCS: tuple[str, ...] = ("local", "mpi")
-"""The engines whose clients can select their weights by messages."""
-
 
 class DataConfig(Section):
     dataset: str = "digits"
@@ -329,8 +326,10 @@ class Config(Section):
             raise SettingError(
                 "engine.ccs", f"distributed selects weights ccs, not {weights}: add --weights ccs"
             )
-        if self.engine.name not in DISTRIBUTED_CCS:
-            raise SettingError("engine.ccs", f"distributed does not work with engine {self.engine.name} yet")
+        if self.engine.network.renewal != NetworkConfig().renewal:
+            raise SettingError(
+                "engine.network.renewal", "has no effect with ccs distributed: messages take their own time"
+            )
         return self
 
     def with_changes(self, changes: Mapping[str, Any]) -> Config:

@@ -36,6 +36,8 @@ class Simulation(ABC):
     name: ClassVar[str]
 
     def __init__(self, setup: Setup, costs: Costs, timed: bool) -> None:
+        if setup.ccs == "distributed" and setup.network is None:
+            raise UserError("clients that select their weights themselves need a network in their setup")
         membership = None if setup.network is None else setup.network()
         self.setup = setup
         self.n = setup.n
@@ -148,6 +150,8 @@ class Simulation(ABC):
         if churn is not None:
             changed["lost"] = [record.index for record in records if not record.present]
             changed["renewals"] = churn.membership.renewals
+            if churn.selections is not None:
+                changed["ccs"] = churn.selections.figures()
         return {
             "virtual_seconds": max(record.clock.now for record in records),
             "largest_delay": self.world.cells.largest_delay,

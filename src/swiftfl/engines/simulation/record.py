@@ -55,6 +55,7 @@ class ClientRecord:
     move_left_out: bool = False  # this step will be one
     # a network that changes
     present: bool = True
+    selecting: bool = False  # has no weights yet, and has not started
     lost_until: float = 0.0  # when the others notice that the client is gone
     sleep_due: float = 0.0  # seconds of sleep that are not in the clock yet
     next_terms: list[Terms] = field(default_factory=list)  # taken between two steps; by ascending round
@@ -76,6 +77,7 @@ class ClientRecord:
             "discarding": self.discarding,
             "move_left_out": self.move_left_out,
             "present": self.present,
+            "selecting": self.selecting,
             "lost_until": self.lost_until,
             "sleep_due": self.sleep_due,
             "terms": pack_terms(self.terms),
@@ -102,6 +104,7 @@ class ClientRecord:
         self.discarding = saved["discarding"].flag()
         self.move_left_out = saved["move_left_out"].flag()
         self.present = saved["present"].flag()
+        self.selecting = saved["selecting"].flag()
         self.lost_until = saved["lost_until"].number(0.0)
         self.sleep_due = saved["sleep_due"].number(0.0)
         self.terms = read_terms(saved["terms"], n)
@@ -119,7 +122,7 @@ def _memory(saved: Saved, first: Memory) -> Memory:
 def rerun_step(record: ClientRecord, algorithm: Algorithm[Verb], saved: Saved) -> None:
     """Bring a client's step back to where it was parked: it follows from its start and its replies."""
     record.generator = record.parked = None
-    if record.finished or not record.present:
+    if record.finished or record.selecting or not record.present:
         return
     record.generator = algorithm.step(record.client, record.start)
     try:

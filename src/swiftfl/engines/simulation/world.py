@@ -104,9 +104,9 @@ class World:
     # --- a client's steps ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Let every client that is there run to its first gradient."""
+        """Let every client that is there, and has weights, run to its first gradient."""
         for record in self.records:
-            if record.present:
+            if record.present and not record.selecting:
                 self.start_client(record)
 
     def start_client(self, record: ClientRecord) -> None:
@@ -437,9 +437,10 @@ class World:
             AllReduce: self.reductions.clients(),
         }
         scheduled = self.events.scheduled()
-        working = {record.index for record in self.records if record.present and not record.finished}
-        if self.active != len(working):
-            saved["active"].fail(f"is {self.active}, but {len(working)} clients are active")
+        there = [record for record in self.records if record.present and not record.finished]
+        working = {record.index for record in there if not record.selecting}
+        if self.active != len(there):
+            saved["active"].fail(f"is {self.active}, but {len(there)} clients are active")
         if not self.unnoticed.isdisjoint(i for i in range(self.n) if self.records[i].present):
             saved["unnoticed"].fail("names a client that is there")
         for record, part in zip(self.records, saved["records"].items(), strict=True):
