@@ -107,7 +107,10 @@ def test_after_a_death_everybody_has_the_bits_of_central_ccs(
 
 def test_where_nothing_takes_time_both_runs_are_the_same() -> None:
     options: dict[str, Any] = {"engine": "sampled", "p": skewed(9), "changes": DEATH["sampled"]}
-    distributed, central = run_to_end(engine_of("distributed", **options)), run_to_end(engine_of("central", **options))
+    distributed, central = (
+        run_to_end(engine_of("distributed", **options)),
+        run_to_end(engine_of("central", **options)),
+    )
     assert all((x == y).all() for x, y in zip(distributed.models, central.models, strict=True))
     assert distributed.world.log.rows == central.world.log.rows
 
@@ -148,7 +151,9 @@ def test_a_slow_link_delays_those_whom_it_concerns() -> None:
     engine.start()
     engine.advance(400)
     waiting = [record.clock.waiting for record in engine.world.records]
-    assert waiting[2:] == pytest.approx([1.0 + 32 / 1e4 + JOURNEY] * 3)  # the centre proposes after all HELLOs
+    assert waiting[2:] == pytest.approx(
+        [1.0 + 32 / 1e4 + JOURNEY] * 3
+    )  # the centre proposes after all HELLOs
     assert waiting[1] == pytest.approx(2 * (1.0 + 32 / 1e4))
 
 

@@ -73,7 +73,9 @@ class Churn:
 
     def _first_selection(self, selections: Selections, renewed: bool) -> None:
         """Line 2 of Algorithm 1: nobody starts before it has its weights."""
-        told = self.membership.assignments() if renewed else dict(enumerate(first_assignments(self.world.setup)))
+        told = (
+            self.membership.assignments() if renewed else dict(enumerate(first_assignments(self.world.setup)))
+        )
         if not self.world.timed_gradients:
             selections.run_at_once(told)
             self._adopt_first(selections.results())
