@@ -307,7 +307,7 @@ class Churn:
         self._selected(self.selections, self.selections.deliver(number))
 
     def _selected(self, selections: Selections, clients: Sequence[int]) -> None:
-        """Clients have their weights. Where they meet in rounds, nobody takes them before the last one has."""
+        """Clients have their weights. Where they meet in rounds, all take them when the last one has."""
         if not self.world.in_rounds:
             for i in clients:
                 self._take_selected(i, Terms(*selections.result(i)))

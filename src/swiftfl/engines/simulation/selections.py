@@ -3,7 +3,7 @@
 An *epoch* is one run of CCS: at the start, and for every renewal. Each client is told its part (`Assignment`)
 and exchanges the messages of `graph/messages.py` beside its steps, which they do not delay. In virtual time a
 message travels as long as the costs have it for its few bytes, and is never lost; where nothing takes time,
-messages arrive in a random order. Who is gone answers nobody, so an epoch with a client that was lost does not
+messages arrive in a random order. Who is gone answers nobody, so an epoch with a client that is lost does not
 end; the next one, which begins when the loss is noticed, replaces it.
 """
 
