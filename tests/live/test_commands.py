@@ -80,7 +80,7 @@ def test_run_and_replay(swiftfl: Callable[..., Done], tmp_path: Path) -> None:
     "number",
     [
         pytest.param(signal.SIGINT, id="Ctrl-C"),
-        pytest.param(signal.SIGHUP, id="SIGHUP"),
+        pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.slow),
         pytest.param(signal.SIGUSR1, id="SIGUSR1", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow),
     ],

@@ -41,7 +41,7 @@ def check(answer: dict[str, Any], lost: list[int], n: int = 3) -> None:
 @needs_mpi
 @pytest.mark.parametrize(
     "options",
-    [(), TCP, pytest.param(NO_SINGLE_COPY, marks=pytest.mark.slow)],
+    [(), *(pytest.param(other, marks=pytest.mark.slow) for other in (TCP, NO_SINGLE_COPY))],
     ids=["normal", "tcp", "no_single_copy"],
 )
 def test_every_algorithm_runs(options: tuple[str, ...]) -> None:

@@ -75,7 +75,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[object, bytes]
     return results(folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),  # the pool's tests send it every signal
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_a_campaign_that_was_ended_goes_on(
     tmp_path: Path, whole: list[tuple[object, bytes]], number: signal.Signals
 ) -> None:

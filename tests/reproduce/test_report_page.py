@@ -245,7 +245,7 @@ def test_no_figure_and_no_table_is_written_outside_its_folder(tmp_path: Path) ->
     assert [file.name for file in tmp_path.rglob("*")] == ["in"]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_section_that_cannot_be_made_says_why(copy: Path, workers: int) -> None:
     file = copy / "slowdown" / "runs" / "1x" / "swift_c0" / "seed0" / "metrics.jsonl"
     file.write_text("{\n" + file.read_text())

@@ -270,8 +270,8 @@ def test_a_bad_request_is_one_line_and_leaves_nothing(
         "graph ring --nope",
         "graph hypercube --clients 6",
         "graph --edges broken.txt",
-        "run digits --out /proc/nope",
         "run digits --lr nan --json",
+        pytest.param("run digits --out /proc/nope", marks=pytest.mark.slow),
     ],
 )
 def test_the_same_from_a_shell(line: str, place: Path) -> None:

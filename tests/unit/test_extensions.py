@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ROOT / "examples" / "extensions" / "extensions.py"
 SHORT = ["--clients", "4", "--epochs", "2", "--lr", "0.002", "--json"]
@@ -105,51 +107,78 @@ def test_a_local_run_uses_them_and_is_replayed(tmp_path: Path) -> None:
     assert "4 of 4 models are the same" in again.stdout
 
 
-def test_weights_of_ones_own(tmp_path: Path) -> None:
-    run_with(("weights", "topology"), tmp_path / "run")
+def test_weights_and_a_codec_of_ones_own(tmp_path: Path) -> None:
+    run_with(("weights", "topology", "codec"), tmp_path / "run")
 
 
-def test_a_codec_of_ones_own(tmp_path: Path) -> None:
-    run_with(("codec",), tmp_path / "run")
+MANY = """
+import contextlib, io, json, sys
+from swiftfl.cli.main import run_command
+
+def result(line):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = run_command(line)
+    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+print(json.dumps([result(line) for line in json.loads(sys.argv[1])]))
+"""
+WITH = ["--import", str(EXTENSIONS)]
+LINES: dict[str, list[str]] = {
+    "list without": ["list", "--json"],  # these two first: what was imported stays
+    "run without": ["run", "digits", "--algorithm", "one_neighbour"],
+    "list": ["list", "--json", *WITH],
+    "list for people": ["list", *WITH],
+    "list algorithms": ["list", "algorithms", *WITH],
+    "help": ["run", *WITH, "--help"],
+    "graph": ["graph", "chords:chord=3", "--clients", "8", "--json", *WITH],
+    "wrong": ["run", "digits", *WITH, "--algorithm", "one_neighbour", "--set", "algorithm.keep=half"],
+}
 
 
-def test_lists_and_help_name_them(tmp_path: Path) -> None:
-    listed = json.loads(swiftfl("list", "--json", "--import", str(EXTENSIONS), cwd=tmp_path).stdout)
-    without = json.loads(swiftfl("list", "--json", cwd=tmp_path).stdout)
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What short commands say, all of them in one process: most of their time goes into imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", MANY, json.dumps(list(LINES.values()))],
+        cwd=tmp_path_factory.mktemp("commands"),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(LINES, json.loads(done.stdout), strict=True))
+
+
+def test_lists_and_help_name_them(told: dict[str, Any]) -> None:
+    listed, without = (json.loads(told[name]["out"]) for name in ("list", "list without"))
     for kind, name in KINDS.items():
         assert name in listed[kind]
         assert name not in without[kind]
-    shown = swiftfl("run", "--import", str(EXTENSIONS), "--help", cwd=tmp_path).stdout
     for name in ("one_neighbour", "adam", "chords", "two_layers", "worst_class"):
-        assert name in shown
-    assert "chords (" in swiftfl("list", "--import", str(EXTENSIONS), cwd=tmp_path).stdout
-    described = swiftfl("list", "algorithms", "--import", str(EXTENSIONS), cwd=tmp_path).stdout
-    assert "one_neighbour (keep=0.5)" in described
+        assert name in told["help"]["out"]
+    assert "chords (" in told["list for people"]["out"]
+    assert "one_neighbour (keep=0.5)" in told["list algorithms"]["out"]
 
 
-def test_a_topology_of_ones_own_is_shown(tmp_path: Path) -> None:
-    shown = swiftfl(
-        "graph", "chords:chord=3", "--clients", "8", "--json", "--import", str(EXTENSIONS), cwd=tmp_path
-    )
-    assert [0, 3] in json.loads(shown.stdout)["edges"]
+def test_a_topology_of_ones_own_is_shown(told: dict[str, Any]) -> None:
+    assert [0, 3] in json.loads(told["graph"]["out"])["edges"]
+
+
+def test_without_the_import_the_name_is_unknown(told: dict[str, Any]) -> None:
+    assert told["run without"]["code"] == 2
+    assert "there is no algorithm 'one_neighbour'" in told["run without"]["err"]
+    assert told["run without"]["err"].count("\n") == 1
+
+
+def test_options_of_ones_own_are_checked_like_others(told: dict[str, Any]) -> None:
+    assert told["wrong"]["code"] == 2
+    assert '--set algorithm.keep must be a number, not "half"' in told["wrong"]["err"]
 
 
 def test_a_transport_of_ones_own_is_checked(tmp_path: Path) -> None:
-    checked = swiftfl("check-transport", "announced", "--json", "--import", str(EXTENSIONS), cwd=tmp_path)
+    checked = swiftfl("check-transport", "announced", "--json", *WITH, cwd=tmp_path)
     assert json.loads(checked.stdout)["passed"], checked.stdout
-
-
-def test_without_the_import_the_name_is_unknown(tmp_path: Path) -> None:
-    failed = swiftfl("run", "digits", "--algorithm", "one_neighbour", cwd=tmp_path)
-    assert failed.returncode == 2
-    assert "there is no algorithm 'one_neighbour'" in failed.stderr
-    assert failed.stderr.count("\n") == 1
-
-
-def test_options_of_ones_own_are_checked_like_others(tmp_path: Path) -> None:
-    start = ("run", "digits", "--import", str(EXTENSIONS), "--algorithm", "one_neighbour")
-    wrong = swiftfl(*start, "--set", "algorithm.keep=half", cwd=tmp_path)
-    assert '--set algorithm.keep must be a number, not "half"' in wrong.stderr
 
 
 STOP_THEN_RESUME = """

@@ -46,8 +46,9 @@ def test_loggers_of_all_processes_of_a_run_speak(tmp_path: Path) -> None:
 
 
 def test_without_it_nothing_is_said(tmp_path: Path) -> None:
-    line = ("run", "digits", "--clients", "4", "--epochs", "1", "--out", "run", "--json")
+    line = ("graph", "ring", "--clients", "4", "--json")
     assert said(None, *line, cwd=tmp_path).stderr == ""
+    assert "swiftfl.graph.methods: ccs weights of 4 clients" in said("debug", *line, cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize(

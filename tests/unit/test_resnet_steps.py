@@ -9,7 +9,7 @@ from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import synthetic
 
 
-@pytest.mark.parametrize("engine", ["virtual", "sampled"])
+@pytest.mark.parametrize("engine", ["virtual", pytest.param("sampled", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_resnet18_trains(engine: str, norm: str) -> None:
     config = synthetic().with_changes(

@@ -76,7 +76,7 @@ def test_every_signal_that_asks_for_a_stop_saves(tmp_path: Path, number: signal.
     same(resume(out), run(small()))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_terminated_command_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "run"
     process = subprocess.Popen(

@@ -66,7 +66,7 @@ def test_before_anything_is_written_a_signal_ends_the_command(tmp_path: Path, nu
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("engine", ["virtual", "local"])
+@pytest.mark.parametrize("engine", ["virtual", pytest.param("local", marks=pytest.mark.slow)])
 def test_in_a_folder_that_has_been_made_the_run_starts_and_stops(tmp_path: Path, engine: str) -> None:
     """While its engine is made: nobody looks at signals there, and the folder holds a configuration."""
     code, said = stopped_while_it_starts(tmp_path, SLOW, signal.SIGTERM, "--rule", "slow", "--engine", engine)
