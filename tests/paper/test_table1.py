@@ -1,6 +1,6 @@
 """Table 1: communication-time complexities, from counters of rounds, messages, bytes and seconds.
 
-    D-SGD  O(T max_j C_j)      PA-SGD, LD-SGD  O(|C_s| max_j C_j)      AD-PSGD  O(T C_i)      SWIFT  O(|C_s| C_i)
+D-SGD  O(T max_j C_j)      PA-SGD, LD-SGD  O(|C_s| max_j C_j)      AD-PSGD  O(T C_i)      SWIFT  O(|C_s| C_i)
 """
 
 from __future__ import annotations
