@@ -2,7 +2,7 @@
 
 A ring of 16 clients, each of which takes K = 120 steps; T of the table is K here, per client. The last two
 columns are what max_j C_j and C_i are about: the seconds that the client opposite of client 0 spends on
-communication and waiting, with equal links, and with the two links of client 0 ten times as slow. (#C_s is the
+communication and waiting, with equal links, and with both links of client 0 ten times as slow. (#C_s is the
 table's |C_s|, which a table in Markdown cannot hold.)
 """
 
