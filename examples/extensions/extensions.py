@@ -2,7 +2,7 @@
 
     swiftfl list --import examples/extensions/extensions.py
     swiftfl run digits --import examples/extensions/extensions.py --algorithm one_neighbour \\
-        --topology chords:chord=3 --partition first_classes:2 --rule adam --lr 0.002 --metrics worst_class
+        --topology chords:chord=3 --partition first_classes:2 --rule yogi --lr 0.002 --schedule halving:period=2
 
 Everything here works in every engine, and in `swiftfl resume` and `swiftfl replay`: a run records the module.
 """
@@ -29,6 +29,7 @@ from swiftfl.graph.influence import Influence
 from swiftfl.graph.methods import METHODS
 from swiftfl.graph.sums import Values
 from swiftfl.rules import SGD, UpdateRule, update_rule
+from swiftfl.schedule import SCHEDULES, StepSize
 from swiftfl.streams import stream
 from swiftfl.transports.base import TransportPlan, transport
 from swiftfl.transports.codec import Bytes, MakeCodec, codec
@@ -72,29 +73,37 @@ def one_neighbour(context: Context, *, keep: float = 0.5) -> OneNeighbour:
 
 
 @dataclass(frozen=True)
-class Adam:
-    """Adam (Kingma & Ba, 2015): two arrays and a count are remembered."""
+class Yogi:
+    """Yogi (Zaheer et al., 2018): Adam whose second moment changes by a bounded amount in each step."""
 
     beta1: float
     beta2: float
     epsilon: float
 
     def init(self, x: Vector) -> Memory:
-        return {"mean": np.zeros_like(x), "square": np.zeros_like(x), "steps": np.zeros(1, x.dtype)}
+        return {"mean": np.zeros_like(x), "square": np.zeros_like(x)}
 
     def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
-        steps = memory["steps"] + 1
         mean = self.beta1 * memory["mean"] + (1 - self.beta1) * g
-        square = self.beta2 * memory["square"] + (1 - self.beta2) * g * g
-        scale = np.sqrt(square / (1 - self.beta2 ** float(steps[0]))) + self.epsilon
-        move = -step_size * mean / (1 - self.beta1 ** float(steps[0])) / scale
-        return move.astype(x.dtype), {"mean": mean, "square": square, "steps": steps}
+        before = memory["square"]
+        square = before - (1 - self.beta2) * np.sign(before - g * g) * g * g
+        move = -step_size * mean / (np.sqrt(square) + self.epsilon)
+        return move, {"mean": mean, "square": square}
 
 
-@update_rule("adam")
-def adam(*, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Adam:
-    """Adam, with its usual constants."""
-    return Adam(beta1, beta2, epsilon)
+@update_rule("yogi")
+def yogi(*, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-3) -> Yogi:
+    """Yogi, with its usual constants."""
+    return Yogi(beta1, beta2, epsilon)
+
+
+# --- a schedule -----------------------------------------------------------------------------------
+
+
+@SCHEDULES.add("halving")
+def halving(initial: float, run_epochs: int | None, *, period: int = 10) -> StepSize:
+    """Half the step size every `period` epochs."""
+    return lambda epoch: initial * 0.5 ** (epoch // period)
 
 
 # --- a topology, weights, a partition, a dataset --------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -37,13 +38,19 @@ if TYPE_CHECKING:
         uniform,
         watts_strogatz,
     )
+    from swiftfl.optimizers import SGD, Adam, AdamW, Lion, RMSprop
 
 # What loggers say is for developers, who ask for it (SWIFTFL_LOG, or logging.basicConfig in a program of
 # their own); users get messages elsewhere.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
     "Coefficients",
+    "Lion",
+    "RMSprop",
     "Topology",
     "__version__",
     "barabasi_albert",
@@ -73,6 +80,8 @@ __all__ = [
     "watts_strogatz",
 ]
 
+_OPTIMIZERS = ("SGD", "Adam", "AdamW", "Lion", "RMSprop")
+
 
 def __getattr__(name: str) -> object:
     """The names above come with numpy and scipy, which take a moment: they are imported when one is used.
@@ -81,9 +90,8 @@ def __getattr__(name: str) -> object:
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from swiftfl import graph
-
-    found: object = getattr(graph, name)
+    home = importlib.import_module("swiftfl.optimizers" if name in _OPTIMIZERS else "swiftfl.graph")
+    found: object = getattr(home, name)
     globals()[name] = found
     return found
 

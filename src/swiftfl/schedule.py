@@ -5,17 +5,29 @@ Communication sets are predicates on the local counter c, which counts from 1:
 * `every(s)` is the paper's C_s = {c : c mod (s+1) = 0}; the first averaging is at c = s+1.
 * `alternating(i1, i2)` is LD-SGD's cycle: i1 local steps, then i2 averaging ones.
 
-Step sizes are functions of the epoch, counted from 0 (the paper's "epoch 81" is the 81st pass over
-the data or later; `decay(at=...)` lowers the step size once that many epochs are complete).
+Step sizes are functions of the epoch: how many times a client has passed over its own data (the paper's
+"epoch 81" is the 81st pass over the data or later; `decay_at` lowers the step size once that many epochs are
+complete). They are asked once per epoch, with whole numbers; one whose `per_step` is true is asked at every
+step, with fractions. Those that are chosen by name are in `SCHEDULES`:
+
+* `step` (`Decay`), per epoch: initial rate^(how many of the epochs `at` have passed); `constant` is rate 1.
+* `cosine` (`Cosine`), per step (Loshchilov and Hutter, SGDR, ICLR 2017, without restarts):
+  initial (final + (1 - final) (1 + cos(pi epoch / epochs)) / 2), and `final` of it afterwards.
+* Any of them after a linear warm-up (`WarmUp`; Goyal et al., 2017), per step.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
+
+from annotated_types import Ge, Le
 
 from swiftfl.errors import UserError
+from swiftfl.registry import Registry
+from swiftfl.settings import Count, Positive
 
 Order: TypeAlias = Literal["update_first", "average_first"]
 """Of a synchronous step: (X - step_size G) W as printed, or X W - step_size G as in the authors' code."""
@@ -80,7 +92,14 @@ def alternating(i1: int, i2: int) -> Cycle:
 
 
 class StepSize(Protocol):
-    def __call__(self, epoch: int) -> float: ...
+    """A step size by the epoch; whole numbers, unless it has an attribute `per_step` that is true."""
+
+    def __call__(self, epoch: float, /) -> float: ...
+
+
+def is_per_step(schedule: StepSize) -> bool:
+    """Whether a schedule is asked at every step, with fractions of an epoch."""
+    return bool(getattr(schedule, "per_step", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +124,13 @@ class Decay:
         if not (math.isfinite(self.rate) and self.rate > 0) or self.period < 1:
             raise UserError(f"a decay needs rate > 0 and period >= 1, not {self.rate} and {self.period}")
 
-    def __call__(self, epoch: int) -> float:
+    def __call__(self, epoch: float) -> float:
         late = self.epoch_of_decay == "authors"
-        times = sum(epoch >= e + late for e in self.at)
+        complete = math.floor(epoch)
+        times = sum(complete >= e + late for e in self.at)
         if self.start is not None:
             start = self.start + self.period * late
-            times += max(0, 1 + (epoch - start) // self.period)
+            times += max(0, 1 + (complete - start) // self.period)
         return float(self.initial * self.rate**times)
 
 
@@ -136,3 +156,122 @@ def decay_every(step_size: float, rate: float, start: int, period: int) -> Decay
     [0.8, 0.4, 0.4, 0.2]
     """
     return Decay(step_size, rate, start=start, period=period)
+
+
+@dataclass(frozen=True, slots=True)
+class Cosine:
+    """Half a cosine from `initial` to the share `final` of it, `epochs` long; constant afterwards.
+
+    >>> step_size = Cosine(0.4, epochs=10, final=0.5)
+    >>> [round(step_size(e), 6) for e in (0, 5, 7.5, 10, 11)]
+    [0.4, 0.3, 0.229289, 0.2, 0.2]
+    """
+
+    initial: float
+    epochs: float
+    final: float = 0.0
+    per_step: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.initial) and self.initial >= 0):
+            raise UserError(f"the step size must be finite and not negative, not {self.initial}")
+        if not (math.isfinite(self.epochs) and self.epochs > 0) or not 0 <= self.final <= 1:
+            raise UserError(
+                f"a cosine needs epochs > 0 and final from 0 to 1, not {self.epochs} and {self.final}"
+            )
+
+    def __call__(self, epoch: float) -> float:
+        passed = min(epoch / self.epochs, 1.0)
+        return self.initial * (self.final + (1 - self.final) * (1 + math.cos(math.pi * passed)) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Any schedule times a factor that grows from `start` to 1 in the first `epochs`, a little at each step.
+
+    The factor is that of torch's LinearLR with `start_factor=start`.
+
+    >>> step_size = WarmUp(constant(0.5), epochs=2)
+    >>> [round(step_size(e), 6) for e in (0, 0.5, 1, 2, 3)]
+    [0.05, 0.1625, 0.275, 0.5, 0.5]
+    """
+
+    schedule: StepSize
+    epochs: float
+    start: float = 0.1
+    per_step: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.epochs) and self.epochs > 0) or not 0 <= self.start <= 1:
+            raise UserError(
+                f"a warm-up needs epochs > 0 and start from 0 to 1, not {self.epochs} and {self.start}"
+            )
+
+    def __call__(self, epoch: float) -> float:
+        value = self.schedule(epoch if is_per_step(self.schedule) else math.floor(epoch))
+        if epoch >= self.epochs:
+            return value
+        return value * (self.start + (1 - self.start) * epoch / self.epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """`initial` times what a function of one's own says of the epoch."""
+
+    initial: float
+    factor: Callable[[float], float]
+
+    @property
+    def per_step(self) -> bool:
+        return bool(getattr(self.factor, "per_step", False))
+
+    def __call__(self, epoch: float) -> float:
+        return self.initial * self.factor(epoch)
+
+
+# --- by name --------------------------------------------------------------------------------------
+
+SCHEDULES: Registry[Callable[..., StepSize]] = Registry("schedule")
+"""Functions `(initial, run_epochs, *, option=default, ...)`; `run_epochs` is None if a run ends by steps."""
+
+FromZeroToOne: TypeAlias = Annotated[float, Ge(0), Le(1)]
+
+
+@SCHEDULES.add("constant")
+def _constant(initial: float, run_epochs: int | None) -> Decay:
+    """The same step size throughout."""
+    return constant(initial)
+
+
+@SCHEDULES.add("step")
+def _step(
+    initial: float,
+    run_epochs: int | None,
+    *,
+    rate: Positive = 1.0,
+    at: tuple[int, ...] = (),
+    start: int | None = None,
+    period: Count = 1,
+    epoch_of_decay: EpochOfDecay = "printed",
+) -> Decay:
+    """Times `rate` at the epochs `at`, or from the epoch `start` on every `period` epochs."""
+    return Decay(initial, rate, at, start, period, epoch_of_decay)
+
+
+@SCHEDULES.add("cosine")
+def _cosine(
+    initial: float, run_epochs: int | None, *, epochs: Positive | None = None, final: FromZeroToOne = 0.0
+) -> Cosine:
+    """Half a cosine, down to the share `final` after `epochs` (those of the run, unless they are given)."""
+    length = epochs or run_epochs
+    if length is None:
+        raise UserError(
+            "schedule cosine needs its length in epochs, because the run ends after a number of steps: "
+            "give algorithm.step_size.epochs"
+        )
+    return Cosine(initial, length, final)
+
+
+def after_warmup(schedule: StepSize, epochs: float) -> StepSize:
+    """The schedule, after a warm-up if that has any length."""
+    return WarmUp(schedule, epochs) if epochs else schedule

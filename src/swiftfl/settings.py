@@ -20,6 +20,7 @@ Count = Annotated[int, Ge(1)]
 Share = Annotated[float, Gt(0), Le(1)]
 """Above 0, at most 1."""
 NotBelowZero = Annotated[float, Ge(0), Field(allow_inf_nan=False)]
+Positive = Annotated[float, Gt(0), Field(allow_inf_nan=False)]
 BelowOne = Annotated[float, Ge(0), Lt(1)]
 """From 0 to below 1."""
 

@@ -22,7 +22,6 @@ from swiftfl.reproduce.plan import (
 )
 from swiftfl.reproduce.printed import hyperparameters, printed, step_size
 from swiftfl.reproduce.recipes import EXPERIMENTS
-from swiftfl.schedule import Decay
 
 TABLES = {
     "noniid": "noniid_roc3c_10_resnet18",
@@ -101,7 +100,7 @@ def test_the_authors_order_broadcast_and_decay() -> None:
     for name in EXPERIMENTS:
         for case in plan(name, fidelity="authors").cases:
             algorithm = case.config.algorithm
-            assert algorithm.step_size.epoch_of_decay == "authors"
+            assert algorithm.step_size.options["epoch_of_decay"] == "authors"
             if algorithm.name == "swift":
                 assert (algorithm.broadcast, algorithm.decay_at) == ("after", "average")
             elif algorithm.name != "adpsgd":
@@ -112,7 +111,7 @@ def test_the_paper_is_the_default_and_differs_in_nothing_else() -> None:
     printed_, authors = plan("baseline"), plan("baseline", fidelity="authors")
     assert printed_ == plan("baseline", fidelity="paper")
     for one, other in zip(printed_.cases, authors.cases, strict=True):
-        assert one.config.algorithm.step_size.epoch_of_decay == "printed"
+        assert one.config.algorithm.step_size.options["epoch_of_decay"] == "printed"
         assert one.config.algorithm != other.config.algorithm
         assert one.config == other.config.model_copy(update={"algorithm": one.config.algorithm})
 
@@ -180,7 +179,7 @@ def test_every_case_can_be_built(name: str, scale: str) -> None:
         graph = build_topology(config.topology, 0)
         build_algorithm(config.algorithm, graph, 0)
         build_costs(config).check_clients(graph.n)
-        Decay(**config.algorithm.step_size.model_dump())
+        config.algorithm.step_size.make(config.engine.epochs)
         if graph.n <= 16:
             communication_coefficients(graph, None, str(config.algorithm.weights))
 

@@ -20,7 +20,8 @@ SHORT = ["--clients", "4", "--epochs", "2", "--lr", "0.002", "--json"]
 
 KINDS = {
     "algorithms": "one_neighbour",
-    "rules": "adam",
+    "rules": "yogi",
+    "schedules": "halving",
     "topologies": "chords",
     "weights": "shy",
     "partitions": "first_classes:FEW",
@@ -33,7 +34,8 @@ KINDS = {
 
 OWN: dict[str, list[str]] = {
     "algorithm": ["--algorithm", "one_neighbour", "--set", "algorithm.keep=0.7"],
-    "rule": ["--rule", "adam", "--set", "algorithm.beta1=0.8"],
+    "rule": ["--rule", "yogi", "--set", "algorithm.beta1=0.8"],
+    "schedule": ["--schedule", "halving:period=1"],
     "topology": ["--topology", "chords:chord=2"],
     "weights": ["--weights", "shy"],
     "partition": ["--partition", "first_classes:3"],
@@ -46,6 +48,7 @@ OWN: dict[str, list[str]] = {
 RECORDED = {
     "algorithm": ("algorithm.keep", 0.7),
     "rule": ("algorithm.beta1", 0.8),
+    "schedule": ("algorithm.step_size.period", 1),
     "topology": ("topology.options", {"chord": 2}),
     "weights": ("algorithm.weights", "shy"),
     "partition": ("data.partition", "first_classes:3"),
@@ -72,8 +75,8 @@ def setting(tree: Any, key: str) -> Any:
     return tree
 
 
-VIRTUAL = ("algorithm", "rule", "topology", "partition", "dataset", "model", "metric")
-LOCAL = ("algorithm", "rule", "topology", "metric", "transport")
+VIRTUAL = ("algorithm", "rule", "schedule", "topology", "partition", "dataset", "model", "metric")
+LOCAL = ("algorithm", "rule", "schedule", "topology", "metric", "transport")
 
 
 def run_with(kinds: tuple[str, ...], out: Path) -> subprocess.CompletedProcess[str]:
@@ -155,7 +158,7 @@ def test_lists_and_help_name_them(told: dict[str, Any]) -> None:
     for kind, name in KINDS.items():
         assert name in listed[kind]
         assert name not in without[kind]
-    for name in ("one_neighbour", "adam", "chords", "two_layers", "worst_class"):
+    for name in ("one_neighbour", "yogi", "chords", "two_layers", "worst_class"):
         assert name in told["help"]["out"]
     assert "chords (" in told["list for people"]["out"]
     assert "one_neighbour (keep=0.5)" in told["list algorithms"]["out"]
@@ -191,7 +194,7 @@ def stop(done, total, last):
     if last.epoch > 0.9:
         raise KeyboardInterrupt
 
-changes = {"imports": [sys.argv[1]], "algorithm.name": "one_neighbour", "algorithm.rule": "adam",
+changes = {"imports": [sys.argv[1]], "algorithm.name": "one_neighbour", "algorithm.rule": "yogi",
            "algorithm.step_size.initial": 0.002, "topology.clients": 4, "engine.epochs": 3,
            "data.dataset": "moons", "evaluation.metrics": ["worst_class"]}
 config = Config().with_changes(changes)

@@ -63,7 +63,7 @@ class FedAvg:
         return State(x, s.c + 1, memory)
 
 
-@algorithm("allreduce", weighted=False)
+@algorithm("allreduce", weighted=False, averages_models=False)
 def allreduce(context: Context) -> AllReduceSgd:
     """Everybody steps along the mean gradient of all; waits for everybody at every step."""
     return AllReduceSgd(context.rule)

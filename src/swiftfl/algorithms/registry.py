@@ -36,6 +36,7 @@ class AlgorithmEntry:
     make: Make
     weights: str
     weighted: bool = True  # whether it averages with these weights at all
+    averages_models: bool = True  # or gradients, so that all clients have one model
 
     @property
     def in_rounds(self) -> bool | None:
@@ -52,14 +53,17 @@ class AlgorithmEntry:
 ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
 
 
-def algorithm(name: str, weights: str = "metropolis", weighted: bool = True) -> Callable[[Make], Make]:
+def algorithm(
+    name: str, weights: str = "metropolis", weighted: bool = True, averages_models: bool = True
+) -> Callable[[Make], Make]:
     """Register a function `(context, *, option=default, ...) -> Algorithm` under this name.
 
-    `weighted=False` for those that never look at their communication weights.
+    `weighted=False` for those that never look at their communication weights; `averages_models=False` for
+    those that average gradients.
     """
 
     def register(make: Make) -> Make:
-        ALGORITHMS.register(name, AlgorithmEntry(name, make, weights, weighted))
+        ALGORITHMS.register(name, AlgorithmEntry(name, make, weights, weighted, averages_models))
         return make
 
     return register

@@ -64,6 +64,15 @@ def _topology(text: str, key: str) -> Changes:
     return {key: name, "topology.options": options}
 
 
+def _schedule(text: str, key: str) -> Changes:
+    try:
+        name, options = name_and_options(text)
+    except UserError as error:
+        raise UserError(f"--schedule {error}") from None
+    section = key.rpartition(".")[0]
+    return {key: name, **{f"{section}.{option}": _plain(value) for option, value in options.items()}}
+
+
 def _slowdowns(texts: list[str], key: str) -> Changes:
     found = []
     for text in texts:
@@ -99,8 +108,14 @@ FLAGS = (
     Flag("--batch-size", "data.batch_size", int, "Samples per step.", TRAINING),
     Flag("--rule", "algorithm.rule", str, "The update rule: {rules}.", TRAINING),
     Flag("--lr", "algorithm.step_size.initial", float, "The step size.", TRAINING),
-    Flag("--momentum", "algorithm.momentum", float, "Of rule sgd: from 0 to below 1.", TRAINING),
-    Flag("--weight-decay", "algorithm.weight_decay", float, "Of rule sgd: 0 or more.", TRAINING),
+    Flag("--schedule", "algorithm.step_size.schedule", str,
+         "How the step size changes: {schedules}; options as in cosine:final=0.01.", TRAINING, _schedule),
+    Flag("--warmup", "algorithm.step_size.warmup", float, "Epochs until the step size is reached.", TRAINING),
+    Flag("--momentum", "algorithm.momentum", float, "Of sgd and rmsprop: from 0 to below 1.", TRAINING),
+    Flag("--weight-decay", "algorithm.weight_decay", float, "Of the rule: 0 or more.", TRAINING),
+    Flag("--clip", "algorithm.clip", float, "The largest norm of a gradient; longer ones shrink.", TRAINING),
+    Flag("--moments", "algorithm.moments", str,
+         "When models are averaged, what the rule remembers is kept or reset.", TRAINING),
     Flag("--communication-set", "algorithm.communication_set", int, "The s of SWIFT's C_s.", TRAINING),
     Flag("--i1", "algorithm.i1", int, "Local steps of pasgd, ldsgd, fedavg.", TRAINING),
     Flag("--i2", "algorithm.i2", int, "Averaging steps of ldsgd.", TRAINING),

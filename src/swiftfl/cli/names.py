@@ -74,6 +74,7 @@ def kinds() -> dict[str, Kind]:
     from swiftfl.graph.neighbourhood import neighbourhood_uniform
     from swiftfl.graph.registry import TOPOLOGIES, topology_options
     from swiftfl.rules import RULES
+    from swiftfl.schedule import SCHEDULES
     from swiftfl.transports.registry import CODECS, TRANSPORTS
     from swiftfl.workload.metrics import METRICS
     from swiftfl.workload.models import MODELS, model_options
@@ -82,6 +83,7 @@ def kinds() -> dict[str, Kind]:
         "recipes": Kind(RECIPES),
         "algorithms": Kind(ALGORITHMS, lambda name: options_of(ALGORITHMS[name].make)),
         "rules": Kind(RULES, lambda name: options_of(RULES[name])),
+        "schedules": Kind(SCHEDULES, lambda name: options_of(SCHEDULES[name])),
         "topologies": Kind(TOPOLOGIES, topology_options),
         "weights": Kind({**METHODS, "uniform": neighbourhood_uniform}),
         "datasets": Kind(DATASETS, dataset_options),

@@ -12,7 +12,7 @@ from swiftfl.costs import Costs
 from swiftfl.engines.membership import Membership
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
-from swiftfl.schedule import StepSize
+from swiftfl.schedule import StepSize, is_per_step
 from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.vector import Vector, Weights
 from swiftfl.verbs import Verb
@@ -32,21 +32,24 @@ class LocalBatches(Protocol):
 
 
 class LocalStepSize:
-    """The step size by a client's own counter, times `scale`, remembered for the current epoch."""
+    """The step size by a client's own counter, times `scale`; one per epoch is asked once and remembered."""
 
-    __slots__ = ("_epoch", "_scale", "_schedule", "_steps", "_value")
+    __slots__ = ("_epoch", "_per_step", "_scale", "_schedule", "_steps", "_value")
 
     def __init__(self, schedule: StepSize, steps_per_epoch: int, scale: float = 1.0) -> None:
         self._schedule = schedule
+        self._per_step = is_per_step(schedule)
         self._steps = steps_per_epoch
         self._scale = scale
         self._epoch = -1
         self._value = 0.0
 
     def __call__(self, c: int) -> float:
+        if self._per_step:
+            return float(self._scale * self._schedule((c - 1) / self._steps))
         epoch = (c - 1) // self._steps
         if epoch != self._epoch:
-            self._epoch, self._value = epoch, self._scale * self._schedule(epoch)
+            self._epoch, self._value = epoch, float(self._scale * self._schedule(epoch))
         return self._value
 
 

@@ -33,8 +33,8 @@ from swiftfl.graph import Coefficients, Topology, communication_coefficients, to
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given, proportional_to, uniform
 from swiftfl.memory import require_memory
-from swiftfl.rules import RULES, UpdateRule
-from swiftfl.schedule import Decay
+from swiftfl.moments import ResetMoments
+from swiftfl.rules import UpdateRule
 from swiftfl.transports.registry import CODECS
 from swiftfl.verbs import Verb
 from swiftfl.workload.base import Workload
@@ -85,7 +85,7 @@ def build(config: Config) -> Parts:
         workload=workload if pause is None else Emulated(workload, pause),
         weights=[coefficients.weights(i) for i in range(graph.n)],
         batches=batches,
-        step_size=Decay(**config.algorithm.step_size.model_dump()),
+        step_size=config.algorithm.step_size.make(config.engine.epochs),
         influence=coefficients.influence.tolist(),
         costs=build_costs(config),
         barrier=config.engine.barrier,
@@ -194,5 +194,6 @@ def weights_method(config: AlgorithmConfig) -> str:
 
 
 def build_algorithm(config: AlgorithmConfig, graph: Topology, seed: int) -> Algorithm[Verb]:
-    rule = RULES[config.rule](**config.rule_options)
-    return ALGORITHMS[config.name].make(Context(graph, rule, seed), **config.options)
+    context = Context(graph, config.update_rule(), seed)
+    algorithm = ALGORITHMS[config.name].make(context, **config.options)
+    return ResetMoments(algorithm) if config.moments == "reset" else algorithm

@@ -12,31 +12,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from swiftfl.algorithms import ALGORITHMS
 from swiftfl.costs import Costs
 from swiftfl.data.parse import check_spec
 from swiftfl.data.registry import dataset_options, has_folder
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
+from swiftfl.experiment.algorithm import AlgorithmConfig
 from swiftfl.experiment.imports import import_modules
 from swiftfl.experiment.network_config import NetworkConfig
-from swiftfl.experiment.options import (
-    COMMON,
-    Tree,
-    algorithm_options,
-    leave_options_behind,
-    models_with,
-    named,
-    options_owner,
-    replace,
-    users_of,
-)
+from swiftfl.experiment.options import Tree, leave_options_behind, models_with, named, replace
 from swiftfl.experiment.section import Seconds, Section
-from swiftfl.graph.methods import method_names
 from swiftfl.graph.registry import topologies_with, topology_options
-from swiftfl.registry import options_of, suggestion
-from swiftfl.rules import RULES
-from swiftfl.schedule import EpochOfDecay
+from swiftfl.registry import options_of
 from swiftfl.settings import Count, SettingError, checked_options, no_such_setting, requirement
 from swiftfl.transports.registry import CODECS, TRANSPORTS
 from swiftfl.workload.metrics import METRICS
@@ -116,60 +103,6 @@ class TopologyConfig(Section):
             raise error.renamed(error.key.replace("options.clusters", "clusters")) from None
         values = {key: value for key, value in values.items() if value is not None}
         return {**tree, "clusters": values.pop("clusters", None), "options": values}
-
-
-class StepSizeConfig(Section):
-    """`initial`, multiplied by `rate` at the epochs `at`, or from `start` on every `period` epochs."""
-
-    initial: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    at: tuple[int, ...] = ()
-    start: int | None = None
-    period: Count = 1
-    epoch_of_decay: EpochOfDecay = "printed"
-
-
-class AlgorithmConfig(Section):
-    """What the clients do: an algorithm, an update rule, and the options of both beside these keys."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: str = "swift"
-    weights: str | None = None
-    rule: str = "sgd"
-    step_size: StepSizeConfig = StepSizeConfig()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill(cls, tree: Any) -> Any:
-        if not isinstance(tree, Mapping):
-            return tree
-        name, rule = tree.get("name", "swift"), tree.get("rule", "sgd")
-        if not (isinstance(name, str) and isinstance(rule, str)):
-            return tree
-        known = algorithm_options(name, rule)
-        given = {key: value for key, value in tree.items() if key not in COMMON}
-        values = checked_options(options_owner(name, rule), known, given, "algorithm.", users_of)
-        return {**{key: value for key, value in tree.items() if key in COMMON}, **values}
-
-    @field_validator("weights")
-    @classmethod
-    def _method_exists(cls, name: str | None) -> str | None:
-        if name is not None and name not in method_names():
-            raise UserError(f"there is no weight method {name!r}: {suggestion(name, method_names())}")
-        return name
-
-    @property
-    def options(self) -> Tree:
-        """The values of the algorithm's own options."""
-        given = self.model_extra or {}
-        return {key: given[key] for key in options_of(ALGORITHMS[self.name].make)}
-
-    @property
-    def rule_options(self) -> Tree:
-        """The values of the update rule's options."""
-        given = self.model_extra or {}
-        return {key: given[key] for key in options_of(RULES[self.rule])}
 
 
 class SlowdownConfig(Section):

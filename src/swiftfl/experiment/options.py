@@ -9,12 +9,15 @@ from swiftfl.algorithms import ALGORITHMS
 from swiftfl.data.registry import DATASETS, dataset_options, has_folder
 from swiftfl.registry import Option, options_of
 from swiftfl.rules import RULES
+from swiftfl.schedule import SCHEDULES
 from swiftfl.settings import SettingError, no_such_setting
 from swiftfl.workload.models import MODELS, model_options
 
 Tree = dict[str, Any]
-COMMON = ("name", "weights", "rule", "step_size")
+COMMON = ("name", "weights", "rule", "step_size", "clip", "moments")
 """What every algorithm's section has."""
+OF_STEP_SIZES = ("initial", "warmup", "schedule")
+"""What every step size's section has."""
 _NONE = Option("none", None, None)
 
 
@@ -52,6 +55,10 @@ def users_of(option: str) -> list[str]:
     return algorithms + rules
 
 
+def schedules_with(option: str) -> list[str]:
+    return [f"schedule {name}" for name, make in SCHEDULES.items() if option in options_of(make)]
+
+
 def models_with(option: str) -> list[str]:
     return [name for name in MODELS if option in model_options(name)]
 
@@ -85,6 +92,10 @@ def leave_options_behind(tree: Tree, changes: Mapping[str, Any]) -> None:
             _forget(algorithm, options_of(make[0]), options_of(make[1]))
             if key == "name" and algorithm["weights"] == ALGORITHMS[old].weights:
                 algorithm["weights"] = None
+    step_size = algorithm["step_size"]
+    new = changes.get("algorithm.step_size.schedule", step_size["schedule"])
+    if new != step_size["schedule"] and new in SCHEDULES:
+        _forget(step_size, options_of(SCHEDULES[step_size["schedule"]]), options_of(SCHEDULES[new]))
     engine = tree["engine"]
     if changes.get("engine.codec", engine["codec"]) != engine["codec"]:
         engine["codec_options"] = {}

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from swiftfl.experiment.config import StepSizeConfig
+from swiftfl.experiment.algorithm import StepSizeConfig
 
 
 @cache
@@ -31,7 +31,7 @@ def hyperparameters(experiment: str) -> dict[str, Any]:
 def step_size(experiment: str, initial: float | None = None, epochs: int | None = None) -> StepSizeConfig:
     """The printed schedule; for other `epochs` it is shrunk in proportion, from another `initial` one.
 
-    >>> step_size("baseline").at, step_size("baseline", epochs=20).at
+    >>> step_size("baseline").options["at"], step_size("baseline", epochs=20).options["at"]
     ((81, 122), (8, 12))
     """
     h = hyperparameters(experiment)
@@ -41,10 +41,12 @@ def step_size(experiment: str, initial: float | None = None, epochs: int | None 
     def scaled(epoch: int) -> int:
         return max(1, round(epoch * share))
 
-    return StepSizeConfig(
-        initial=h["step_size"] if initial is None else initial,
-        rate=decay["rate"],
-        at=tuple(scaled(epoch) for epoch in decay.get("at", ())),
-        start=scaled(decay["from"]) if "from" in decay else None,
-        period=scaled(decay.get("every", 1)) if "from" in decay else 1,
+    return StepSizeConfig.model_validate(
+        {
+            "initial": h["step_size"] if initial is None else initial,
+            "rate": decay["rate"],
+            "at": tuple(scaled(epoch) for epoch in decay.get("at", ())),
+            "start": scaled(decay["from"]) if "from" in decay else None,
+            "period": scaled(decay.get("every", 1)) if "from" in decay else 1,
+        }
     )

@@ -1,0 +1,59 @@
+"""What averaging does to what an update rule remembers (momentum, Adam's moments): kept, or set anew.
+
+Models are averaged, moments are not: each client keeps its own, which belong to its own gradients (`kept`).
+With `reset` a client forgets them in each step in which it averaged: the next step begins with `rule.init`.
+
+This needs nothing of an algorithm. Verbs are data, so a wrapper sees which of them average models: a `Mix`
+with neighbours, an `AverageWith`, an `AllReduce` by a server (one without is a mean of gradients).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from swiftfl.algorithm import Algorithm
+from swiftfl.client import Client, State
+from swiftfl.rules import UpdateRule
+from swiftfl.verbs import AllReduce, AverageWith, Mix, Verb
+
+V = TypeVar("V", bound=Verb)
+
+
+def averages(verb: Verb) -> bool:
+    """Whether a verb averages a client's model with models of others."""
+    if isinstance(verb, Mix):
+        return bool(verb.w.of)
+    return isinstance(verb, AverageWith) or (isinstance(verb, AllReduce) and verb.by_server)
+
+
+@dataclass(frozen=True)
+class ResetMoments(Generic[V]):
+    """An algorithm whose clients begin with fresh memory after each step in which they averaged."""
+
+    algorithm: Algorithm[V]
+
+    @property
+    def name(self) -> str:
+        return self.algorithm.name
+
+    @property
+    def in_rounds(self) -> bool:
+        return self.algorithm.in_rounds
+
+    @property
+    def rule(self) -> UpdateRule:
+        return self.algorithm.rule
+
+    def step(self, me: Client, s: State) -> Generator[V, object, State]:
+        averaged = False
+        step = self.algorithm.step(me, s)
+        try:
+            verb = next(step)
+            while True:
+                averaged = averaged or averages(verb)
+                verb = step.send((yield verb))
+        except StopIteration as end:
+            after: State = end.value
+        return State(after.x, after.c, self.rule.init(after.x)) if averaged else after

@@ -1,0 +1,72 @@
+"""What an update rule is, and rules by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from swiftfl.errors import UserError
+from swiftfl.registry import Registry
+from swiftfl.vector import Memory, Vector
+
+Moments: TypeAlias = Literal["kept", "reset"]
+"""What becomes of a rule's memory when models are averaged (`swiftfl.moments`)."""
+
+
+class UpdateRule(Protocol):
+    """A rule is pure: it writes into none of its arguments."""
+
+    def init(self, x: Vector) -> Memory:
+        """What the rule remembers before its first update."""
+
+    def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
+        """The move of gradient `g` taken at model `x`, and the memory to keep: names and shapes of `init`."""
+
+
+MakeRule = TypeVar("MakeRule", bound=Callable[..., UpdateRule])
+RULES: Registry[Callable[..., UpdateRule]] = Registry("update rule")
+"""Rules by name: functions whose keyword-only parameters are the options of a configuration."""
+
+
+def update_rule(name: str) -> Callable[[MakeRule], MakeRule]:
+    """Register a function that makes a rule."""
+
+    def register(make: MakeRule) -> MakeRule:
+        RULES.register(name, make)
+        return make
+
+    return register
+
+
+def check_below_one(**rates: float) -> None:
+    for name, value in rates.items():
+        if not 0.0 <= value < 1.0:
+            raise UserError(f"{name} must be in [0, 1), not {value}")
+
+
+def check_weight_decay(value: float) -> None:
+    if not (math.isfinite(value) and value >= 0.0):
+        raise UserError(f"weight decay must be finite and not negative, not {value}")
+
+
+def check_epsilon(value: float) -> None:
+    if not (math.isfinite(value) and value > 0.0):
+        raise UserError(f"epsilon must be finite and above 0, not {value}")
+
+
+def decayed(g: Vector, x: Vector, weight_decay: float) -> Vector:
+    """g + weight_decay x: the gradient with that of an L2 penalty; `g` itself where there is none."""
+    if not weight_decay:
+        return g
+    out = x * weight_decay
+    out += g
+    return out
+
+
+def running_mean(old: Vector, rate: float, new: Vector) -> Vector:
+    """rate old + (1 - rate) new; `new` is used up: what it holds afterwards means nothing."""
+    out = old * rate
+    new *= 1.0 - rate
+    out += new
+    return out
