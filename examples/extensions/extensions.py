@@ -2,7 +2,7 @@
 
     swiftfl list --import examples/extensions/extensions.py
     swiftfl run digits --import examples/extensions/extensions.py --algorithm one_neighbour \\
-        --topology chords:chord=3 --partition first_classes:2 --rule yogi --lr 0.002 --schedule halving:period=2
+        --topology chords:chord=3 --partition first_classes:2 --rule yogi --lr 0.002 --schedule halving
 
 Everything here works in every engine, and in `swiftfl resume` and `swiftfl replay`: a run records the module.
 """

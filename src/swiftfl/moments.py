@@ -47,13 +47,13 @@ class ResetMoments(Generic[V]):
         return self.algorithm.rule
 
     def step(self, me: Client, s: State) -> Generator[V, object, State]:
-        averaged = False
+        averaged, reply = False, None
         step = self.algorithm.step(me, s)
-        try:
-            verb = next(step)
-            while True:
-                averaged = averaged or averages(verb)
-                verb = step.send((yield verb))
-        except StopIteration as end:
-            after: State = end.value
-        return State(after.x, after.c, self.rule.init(after.x)) if averaged else after
+        while True:
+            try:
+                verb = step.send(reply)
+            except StopIteration as end:
+                after: State = end.value
+                return State(after.x, after.c, self.rule.init(after.x)) if averaged else after
+            averaged = averaged or averages(verb)
+            reply = yield verb

@@ -1,4 +1,4 @@
-"""One client with each update rule is torch's own optimizer, through an engine, schedules and clipping included."""
+"""One client with each update rule is torch's own optimizer, with schedules and clipping, through an engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Parameters: TypeAlias = Iterable[Tensor]
 
 
 def module() -> nn.Module:
-    """With running buffers. No bias before BatchNorm: its gradient would be rounding alone, which Adam enlarges."""
+    """With running buffers. A bias before BatchNorm would have rounding for a gradient; Adam enlarges it."""
     first = nn.Linear(64, 6, bias=False)
     return nn.Sequential(first, nn.BatchNorm1d(6, momentum=0.25), nn.Tanh(), nn.Linear(6, 10))
 
@@ -38,8 +38,8 @@ def module() -> nn.Module:
 class TorchLion(torch.optim.Optimizer):
     """The program of the Lion paper, which torch does not have."""
 
-    def __init__(self, params: Parameters, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+    def __init__(self, params: Parameters, **defaults: Any) -> None:
+        super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]

@@ -9,7 +9,8 @@ import pytest
 
 import swiftfl
 from swiftfl.algorithms import dsgd
-from swiftfl.experiment.config import AlgorithmConfig, Config, TopologyConfig
+from swiftfl.experiment.algorithm_config import AlgorithmConfig
+from swiftfl.experiment.config import Config, TopologyConfig
 from swiftfl.reproduce import live_baseline
 from swiftfl.reproduce.live_baseline import Accelerator, emulated, measure_methods, run_locally, write_live
 from swiftfl.reproduce.plan import Case, Experiment

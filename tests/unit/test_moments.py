@@ -159,7 +159,10 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: swiftfl.Lion(clip=0), "swiftfl.Lion: clip must be above 0, not 0"),
     (lambda: swiftfl.Adam(moments="lost"), "swiftfl.Adam: moments must be one of"),  # type: ignore[arg-type]
     (lambda: swiftfl.Adam(schedule="cosin"), "there is no schedule 'cosin': did you mean cosine?"),
-    (lambda: swiftfl.Adam(schedule={"name": "step", "rates": 1}), "swiftfl.Adam: schedule.rates: there is no"),
+    (
+        lambda: swiftfl.Adam(schedule={"name": "step", "rates": 1}),
+        "swiftfl.Adam: schedule.rates: there",
+    ),
     (lambda: swiftfl.Adam(schedule=3), "swiftfl.Adam: schedule must be a name"),  # type: ignore[arg-type]
     (lambda: swiftfl.Adam(schedule=lambda epoch: 1.0).changes(), "a schedule that is a function has no name"),
 ]

@@ -27,7 +27,8 @@ from swiftfl.engines.membership import Dynamics, Membership
 from swiftfl.engines.simulation.sampled import Sampled
 from swiftfl.engines.simulation.virtual import Virtual
 from swiftfl.errors import UserError
-from swiftfl.experiment.config import AlgorithmConfig, Config, TopologyConfig
+from swiftfl.experiment.algorithm_config import AlgorithmConfig
+from swiftfl.experiment.config import Config, TopologyConfig
 from swiftfl.experiment.network_config import NetworkConfig
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from swiftfl.algorithms import ALGORITHMS
 from swiftfl.costs import Costs
 from swiftfl.data.parse import check_spec
 from swiftfl.data.registry import dataset_options, has_folder
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
-from swiftfl.experiment.algorithm import AlgorithmConfig
+from swiftfl.experiment.algorithm_config import AlgorithmConfig
 from swiftfl.experiment.imports import import_modules
 from swiftfl.experiment.network_config import NetworkConfig
 from swiftfl.experiment.options import Tree, leave_options_behind, models_with, named, replace

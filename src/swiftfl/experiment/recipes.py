@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from swiftfl.experiment.algorithm_config import AlgorithmConfig
 from swiftfl.experiment.config import (
-    AlgorithmConfig,
     Config,
     DataConfig,
     EngineConfig,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from swiftfl.errors import UserError
+from swiftfl.experiment.algorithm_config import AlgorithmConfig
 from swiftfl.experiment.config import (
-    AlgorithmConfig,
     Config,
     CostsConfig,
     DataConfig,

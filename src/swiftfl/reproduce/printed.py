@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from swiftfl.experiment.algorithm import StepSizeConfig
+from swiftfl.experiment.algorithm_config import StepSizeConfig
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import ConfigDict, field_validator, model_validator
 
 from swiftfl.algorithms import ALGORITHMS
 from swiftfl.errors import UserError
@@ -19,6 +19,7 @@ from swiftfl.experiment.options import (
     schedules_with,
     users_of,
 )
+from swiftfl.experiment.section import Section
 from swiftfl.graph.methods import method_names
 from swiftfl.registry import options_of, suggestion
 from swiftfl.rules import RULES, Clipped, Moments, UpdateRule
@@ -26,7 +27,7 @@ from swiftfl.schedule import SCHEDULES, StepSize, after_warmup
 from swiftfl.settings import NotBelowZero, Positive, SettingError, checked_options, no_such_setting
 
 
-class StepSizeConfig(BaseModel):
+class StepSizeConfig(Section):
     """`initial`, after a linear warm-up of `warmup` epochs, by a schedule whose options stand beside."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -64,7 +65,7 @@ class StepSizeConfig(BaseModel):
         return after_warmup(found, self.warmup)
 
 
-class AlgorithmConfig(BaseModel):
+class AlgorithmConfig(Section):
     """What the clients do: an algorithm, an update rule, and the options of both beside these keys.
 
     `clip` is the largest norm of a gradient; `moments` says what averaging does to what the rule remembers.
