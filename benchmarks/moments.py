@@ -53,7 +53,9 @@ class Carried:
         return model, dict(zip(names, arrays, strict=True))
 
     def init(self, x: Vector) -> Memory:
-        return {name: array for name, array in self.rule.init(x[: self.parameters]).items() if array.size == 1}
+        return {
+            name: array for name, array in self.rule.init(x[: self.parameters]).items() if array.size == 1
+        }
 
     def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
         model, arrays = self._split(x)
@@ -120,7 +122,9 @@ def with_best_step_size(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds
     print("| algorithm | rule | lr | moments | accuracy | mean of clients | MB sent |")

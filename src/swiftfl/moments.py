@@ -4,7 +4,7 @@ Models are averaged, moments are not: each client keeps its own, which belong to
 With `reset` a client forgets them in each step in which it averaged: the next step begins with `rule.init`.
 
 This needs nothing of an algorithm. Verbs are data, so a wrapper sees which of them average models: a `Mix`
-with neighbours, an `AverageWith`, an `AllReduce` by a server (one without is a mean of gradients).
+with neighbours, an `AverageWith` (alone or `Overlapped`), an `AllReduce` by a server (one without is a mean of gradients).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client, State
 from swiftfl.rules import UpdateRule
-from swiftfl.verbs import AllReduce, AverageWith, Mix, Verb
+from swiftfl.verbs import AllReduce, AverageWith, Mix, Overlapped, Verb
 
 V = TypeVar("V", bound=Verb)
 
@@ -25,7 +25,7 @@ def averages(verb: Verb) -> bool:
     """Whether a verb averages a client's model with models of others."""
     if isinstance(verb, Mix):
         return bool(verb.w.of)
-    return isinstance(verb, AverageWith) or (isinstance(verb, AllReduce) and verb.by_server)
+    return isinstance(verb, AverageWith | Overlapped) or (isinstance(verb, AllReduce) and verb.by_server)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ ALGORITHMS: dict[str, tuple[Callable[[UpdateRule], Any], list[int]]] = {
     "dsgd": (dsgd, [0, 0, 0, 0, 0, 0]),
     "fedavg": (lambda rule: FedAvg(every(1), rule), [1, 0, 1, 0, 1, 0]),
     "adpsgd": (AdPsgd, [0, 0, 0, 0, 0, 0]),
+    "adpsgd, in the background": (lambda rule: AdPsgd(rule, averaging="background"), [0, 0, 0, 0, 0, 0]),
     "mean gradients": (AllReduceSgd, [1, 2, 3, 4, 5, 6]),
 }
 
