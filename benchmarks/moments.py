@@ -3,12 +3,12 @@
     python benchmarks/moments.py            # docs/optimizers.md has the table
     python benchmarks/moments.py --seeds 1  # quicker
 
-Eight clients in a ring learn the digits of the package, each with few of the classes (`dirichlet:0.2`). Every row
-is the mean over seeds of runs of the same length in virtual time, each row with the step size that is the best of
-three for its first seed.
+Eight clients in a ring learn the digits of the package, each with few of the classes (`dirichlet:0.2`). Every
+row is the mean over seeds of runs of the same length in virtual time, with the step size that is the best of
+three for the first seed.
 
 `kept` and `reset` are settings (`--moments`). `averaged` is none: it is tried here with vectors that hold the
-moments behind the model, so that whoever averages models averages both, and every message is that much longer.
+moments behind the model, so that whoever averages models averages both, and messages are that much longer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RULES: dict[str, dict[str, Any]] = {
     "sgd, momentum 0.9": {"algorithm.rule": "sgd", "algorithm.momentum": 0.9},
     "adam": {"algorithm.rule": "adam"},
 }
-STEP_SIZES = {"sgd, momentum 0.9": (0.01, 0.03, 0.1), "adam": (0.001, 0.003, 0.01)}
+STEP_SIZES = {"sgd, momentum 0.9": (0.03, 0.1, 0.3), "adam": (0.003, 0.01, 0.03)}
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,7 @@ def with_best_step_size(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description="What averaging does to moments.")
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds
     print("| algorithm | rule | lr | moments | accuracy | mean of clients | MB sent |")

@@ -4,7 +4,8 @@ Models are averaged, moments are not: each client keeps its own, which belong to
 With `reset` a client forgets them in each step in which it averaged: the next step begins with `rule.init`.
 
 This needs nothing of an algorithm. Verbs are data, so a wrapper sees which of them average models: a `Mix`
-with neighbours, an `AverageWith` (alone or `Overlapped`), an `AllReduce` by a server (one without is a mean of gradients).
+with neighbours, an `AverageWith` (alone or `Overlapped`), an `AllReduce` by a server (one without is a mean
+of gradients).
 """
 
 from __future__ import annotations

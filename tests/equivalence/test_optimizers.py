@@ -1,4 +1,4 @@
-"""One client with each update rule is torch's own optimizer, with schedules and clipping, through an engine."""
+"""One client with each update rule is torch's own optimizer, with schedules and clipping, in an engine."""
 
 from __future__ import annotations
 
