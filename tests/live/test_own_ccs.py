@@ -89,8 +89,16 @@ def test_before_the_first_step(algorithm, scores: np.ndarray | None, tmp_path: P
     check_replay(setup, tmp_path / "clients", engine, live)
 
 
-@pytest.mark.parametrize("scores", [None, skewed(GRAPH.n)], ids=["uniform", "skewed"])
-@both
+@pytest.mark.parametrize(
+    ("algorithm", "scores"),
+    [
+        pytest.param(Swift(), None, marks=pytest.mark.slow),
+        (Swift(), skewed(GRAPH.n)),
+        (dsgd(), None),
+        pytest.param(dsgd(), skewed(GRAPH.n), marks=pytest.mark.slow),
+    ],
+    ids=["swift", "swift-skewed", "dsgd", "dsgd-skewed"],
+)
 def test_after_deaths(algorithm, scores: np.ndarray | None, tmp_path: Path) -> None:
     """One alone, then two at once."""
     setup, folder = setup_of(algorithm, scores, epochs=40), tmp_path / "clients"

@@ -17,6 +17,7 @@ from swiftfl.engines.live.replay import replay
 __all__ = ["no_job_is_left"]
 
 SURVIVE = ("--with-ft", "ulfm")
+SLOW = pytest.mark.slow
 
 
 def run(name: str, folder: Path, mishap: str = "") -> dict[str, Any]:
@@ -34,7 +35,7 @@ def check_replay(name: str, folder: Path, answer: dict[str, Any]) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("name", ["swift+", "dsgd"])
+@pytest.mark.parametrize("name", ["swift+", pytest.param("dsgd", marks=SLOW)])
 def test_before_the_first_step(name: str, tmp_path: Path) -> None:
     answer, setup = run(name, tmp_path), own_ccs_setup(name)
     assert [adopted(tmp_path, i) for i in range(GRAPH.n)] == [[w] for w in setup.weights]
@@ -45,7 +46,15 @@ def test_before_the_first_step(name: str, tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("name", ["swift", "swift+", "dsgd", "dsgd+"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("swift", marks=SLOW),
+        pytest.param("swift+", marks=SLOW),
+        pytest.param("dsgd", marks=SLOW),
+        "dsgd+",
+    ],
+)
 def test_after_a_death(name: str, tmp_path: Path) -> None:
     answer, last = run(name, tmp_path, "kill"), central(own_ccs_setup(name), {1})
     assert answer["lost"] == [1]
@@ -56,8 +65,8 @@ def test_after_a_death(name: str, tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("name", ["swift", "dsgd"])
-@pytest.mark.parametrize("victim", [1, 0])
+@pytest.mark.parametrize("name", ["swift", pytest.param("dsgd", marks=SLOW)])
+@pytest.mark.parametrize("victim", [pytest.param(1, marks=SLOW), 0])
 def test_one_that_dies_while_the_first_weights_are_selected(name: str, victim: int, tmp_path: Path) -> None:
     """The others select among themselves, also without the first rank, which leads."""
     answer = run(name, tmp_path, "select0" if victim == 0 else "select")
