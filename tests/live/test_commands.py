@@ -117,6 +117,83 @@ def test_a_stopped_run_is_resumed_to_its_end(
     assert again.returncode == 0, again.stdout + again.stderr
 
 
+BLOCKING = """
+import time
+from pathlib import Path
+from swiftfl.algorithms import Swift, algorithm, dsgd
+
+class Blocking:
+    \"\"\"Client 1 sleeps for ever in its eighth step, once.\"\"\"
+
+    def __init__(self, inner):
+        self.inner, self.rule, self.name, self.in_rounds = inner, inner.rule, "blocking", inner.in_rounds
+
+    def step(self, me, s):
+        if me.index == 1 and s.c == 8 and not Path("blocked").exists():
+            Path("blocked").write_text("")
+            time.sleep(10**6)
+        return (yield from self.inner.step(me, s))
+
+@algorithm("blocking_dsgd")
+def blocking_dsgd(context) -> Blocking:
+    return Blocking(dsgd(context.rule))
+
+@algorithm("blocking_swift", weights="ccs")
+def blocking_swift(context) -> Blocking:
+    return Blocking(Swift(rule=context.rule))
+"""
+IMPATIENT = """
+from dataclasses import replace
+from swiftfl.cli import main
+from swiftfl.experiment.runners import local
+options = local.live_options
+local.live_options = lambda config: replace(options(config), patience=1.0)
+main()
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["dsgd", pytest.param("swift", marks=pytest.mark.slow)])
+def test_a_blocked_client_does_not_keep_a_stopped_run_from_being_saved(
+    algorithm: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(BLOCKING)
+    line = [
+        *SMALL,
+        "--epochs",
+        "1",
+        "--import",
+        "own.py",
+        "--algorithm",
+        f"blocking_{algorithm}",
+        "--out",
+        "run",
+    ]
+    running = subprocess.Popen(
+        [sys.executable, "-c", IMPATIENT, *line, "--set", "engine.live.save_steps=3"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        end = time.monotonic() + LIMIT
+        while not (tmp_path / "blocked").exists():
+            assert running.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=LIMIT)
+    finally:
+        running.kill()
+        running.communicate()
+    assert running.returncode == 130, said
+    assert said.splitlines()[-1] == "swiftfl: stopped; to go on: swiftfl resume run"
+    resumed = [*COMMAND, "resume", "run", "--json"]
+    done = subprocess.run(resumed, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["lost"] == []
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
