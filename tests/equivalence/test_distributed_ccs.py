@@ -214,7 +214,7 @@ def test_a_pause_in_the_middle_of_a_selection_changes_nothing(algorithm: Any) ->
     for events in range(1, 400):
         current.churn.next_event()
         if events % 7 == 0:
-            selections = current.churn.selections
+            selections = current.churn.renewals.selections
             in_the_middle += bool(selections.flying)
             unstarted += any(record.selecting for record in current.world.records)
             current = resumed(current, world())

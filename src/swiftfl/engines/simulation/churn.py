@@ -1,29 +1,23 @@
 """A network that changes, in a simulated run: `Membership` decides, `Churn` carries out.
 
-Where nothing takes time (`World.timed_gradients` is false), a change, its notice and the renewal that follows
-are one: the new weights hold from the next client step on, also for clients that are in the middle of
-theirs. Only those who meet in rounds take them later, as in virtual time.
-
-Coefficients are computed for everybody, `renewal` seconds after a change; or clients select them themselves
-(`Selections`), which begins at once and takes as long as its messages travel.
+Coefficients are renewed (`Renewals`) some seconds after a change, or clients begin at once to select them by
+messages. Where nothing takes time (`World.timed_gradients` is false), a change, its notice and the renewal
+that follows are one.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 
-from swiftfl.engines.assignment import first_assignments
-from swiftfl.engines.membership import Change, Membership, connected, read_change
+from swiftfl.engines.membership import Change, Membership, read_change
 from swiftfl.engines.saved import Saved, Tree
 from swiftfl.engines.simulation.event_queue import NOBODY
 from swiftfl.engines.simulation.record import ClientRecord
-from swiftfl.engines.simulation.selections import Selections
+from swiftfl.engines.simulation.renewals import Renewals
 from swiftfl.engines.simulation.world import World
-from swiftfl.engines.terms import ALONE, Terms
-from swiftfl.graph.coefficients import promised
-from swiftfl.vector import Weights
+from swiftfl.engines.terms import ALONE
 
 
 class Churn:
@@ -31,7 +25,7 @@ class Churn:
 
     def __init__(self, world: World, membership: Membership) -> None:
         self.world, self.membership = world, membership
-        self.selections = Selections(world) if world.setup.ccs == "distributed" else None
+        self.renewals = Renewals(world, membership)
         self._planned: dict[int, Change] = {}
         self._by_iteration: list[Change] = []  # in their order
         self._measure_every = membership.dynamics.measure_every * world.n
@@ -51,38 +45,18 @@ class Churn:
         }
 
     def start(self) -> None:
-        """Take out whoever joins later, plan the first changes, and let clients select their weights."""
+        """Take out whoever joins later, see to the first weights, and plan the first changes."""
         world = self.world
         absent = [record for record in world.records if record.index not in self.membership.present]
         for record in absent:
             record.present = False
             world.active -= 1
-            world.exchanges.exclude(record.index)
+            world.meetings.exchanges.exclude(record.index)
             world.mailboxes.forget(record.index)
             self._were_away.add(record.index)
-        if self.selections is not None:
-            self._first_selection(self.selections, bool(absent))
-        elif absent:
-            self._adopt_first(self.membership.renew())
+        self.renewals.start(bool(absent))
         for change in self.membership.first_changes():
             self.plan(change)
-
-    def _adopt_first(self, weights: dict[int, tuple[Weights, float]]) -> None:
-        for i, (w, scale) in weights.items():
-            self.world.adopt(self.world.records[i], Terms(w, scale))
-
-    def _first_selection(self, selections: Selections, renewed: bool) -> None:
-        """Line 2 of Algorithm 1: nobody starts before it has its weights."""
-        told = (
-            self.membership.assignments() if renewed else dict(enumerate(first_assignments(self.world.setup)))
-        )
-        if not self.world.timed_gradients:
-            selections.run_at_once(told)
-            self._adopt_first(selections.results())
-            return
-        for i in told:
-            self.world.records[i].selecting = True
-        self._selected(selections, selections.begin(told))
 
     def plan(self, change: Change) -> None:
         if change.time is not None:
@@ -104,7 +78,7 @@ class Churn:
             if number in self._planned:
                 self._happen(self._planned.pop(number))
             else:
-                self._message_arrives(number)
+                self.renewals.message_arrives(number)
         self.after_step()
         if world.iteration - self._measured_at >= self._measure_every:
             self._measure()
@@ -153,8 +127,7 @@ class Churn:
         world.active -= 1
         world.events.cancel(i)
         world.gradients.forget(i)
-        world.exchanges.forget(i)
-        world.reductions.forget(i)
+        world.meetings.forget(i)
         return True
 
     def _notice(self, change: Change) -> bool:
@@ -173,12 +146,6 @@ class Churn:
         self.membership.known.discard(record.index)
         self.world.mailboxes.forget(record.index)
         self.world.nobody_waits_for(record)
-
-    def _plan_renewal(self) -> None:
-        if self.world.timed_gradients and self.selections is None:
-            self.plan(Change(self.world.now + self.membership.dynamics.renewal, "renew"))
-        else:
-            self._renew_now()
 
     def _leave(self, change: Change) -> bool:
         """The client leaves in good order: the others know at once."""
@@ -260,98 +227,15 @@ class Churn:
 
     # --- renewal -------------------------------------------------------------------------------
 
-    def renew(self, change: Change) -> bool:
-        """New coefficients, computed for everybody who is known to be there."""
-        renewed = self.membership.renew()
-        self._give_all(renewed)
-        self._note_renewal(len(renewed))
-        return True
-
-    def _renew_now(self) -> None:
-        if self.selections is None:
+    def _plan_renewal(self) -> None:
+        if self.renewals.delayed:
+            self.plan(Change(self.world.now + self.membership.dynamics.renewal, "renew"))
+        else:
             self.renew(Change(self.world.now, "renew"))
-        elif self.world.timed_gradients:
-            self._selected(self.selections, self.selections.begin(self.membership.assignments()))
-        else:
-            self.selections.run_at_once(self.membership.assignments())
-            self._give_all(self.selections.results())
-            self._note_renewal(len(self.membership.known))
 
-    def _note_renewal(self, clients: int) -> None:
-        components, checked = len(self.membership.components()), promised(self.membership.method)
-        self.world.note("renew", components=components, clients=clients, checked=checked)
-
-    def _give_all(self, renewed: Mapping[int, tuple[Weights, float]]) -> None:
-        """Everybody's new weights, each from a round on."""
-        first = self._first_rounds({i: w for i, (w, _) in renewed.items()})
-        for i, (w, scale) in renewed.items():
-            self._give(self.world.records[i], Terms(w, scale, first[i]))
-
-    def _give(self, record: ClientRecord, terms: Terms) -> None:
-        """A client's new weights, which it takes between two steps."""
-        world, first = self.world, terms.from_round
-        if record.finished:
-            record.next_terms.clear()
-            world.adopt(record, terms)
-        elif not (world.timed_gradients or world.in_rounds):
-            world.adopt_in_step(record, terms)
-        else:
-            earlier = [waiting for waiting in record.next_terms if waiting.from_round < first]
-            record.next_terms = [*earlier, terms]
-            world.exchanges.include(record.index, first)
-
-    # --- weights that clients select themselves, in virtual time -------------------------------
-
-    def _message_arrives(self, number: int) -> None:
-        assert self.selections is not None
-        self._selected(self.selections, self.selections.deliver(number))
-
-    def _selected(self, selections: Selections, clients: Sequence[int]) -> None:
-        """Clients have their weights. Where they meet in rounds, all take them when the last one has."""
-        if not self.world.in_rounds:
-            for i in clients:
-                self._take_selected(i, Terms(*selections.result(i)))
-        if not (clients and selections.over):
-            return
-        results = selections.results()
-        if self.world.in_rounds:
-            first = self._first_rounds({i: w for i, (w, _) in results.items()})
-            for k, (w, scale) in results.items():
-                self._take_selected(k, Terms(w, scale, first[k]))
-        if selections.renewal:
-            self._note_renewal(len(results))
-
-    def _take_selected(self, i: int, terms: Terms) -> None:
-        record = self.world.records[i]
-        if not record.selecting:
-            self._give(record, terms)
-            return
-        record.selecting = False
-        self.world.adopt(record, Terms(terms.w, terms.scale))
-        record.clock.wait(self.world.now - record.clock.now)
-        record.clock.sleep(record.sleep_due)
-        record.sleep_due = 0.0
-        self.world.start_client(record)
-
-    def _first_rounds(self, weights: dict[int, Weights]) -> dict[int, int]:
-        """From which round each client's new weights hold.
-
-        Where clients meet in rounds, all whom old or new edges join switch together, at the first round
-        that none of them has begun: both ends of an edge then agree on it in every round.
-        """
-        world = self.world
-        if not world.in_rounds:
-            return dict.fromkeys(weights, 0)
-        edges = set()
-        for i, new in weights.items():
-            record = world.records[i]
-            for w in (new, record.terms.w, *(terms.w for terms in record.next_terms)):
-                edges |= {(min(i, k), max(i, k)) for k in w.of}
-        group = [0] * world.n if world.exchanges.everyone else connected(world.n, edges)
-        first: dict[int, int] = {}
-        for i in weights:
-            first[group[i]] = max(first.get(group[i], 0), world.records[i].start.c + 1)
-        return {i: first[group[i]] for i in weights}
+    def renew(self, change: Change) -> bool:
+        self.renewals.renew()
+        return True
 
     def _measure(self) -> None:
         """Renew with each client's share of the steps since the last time as its influence."""
@@ -362,16 +246,17 @@ class Churn:
             self.membership.measure(taken, self._were_away)
             self._steps_then = steps
             self._were_away = {record.index for record in self.world.records if not record.present}
-            self._renew_now()
+            self.renew(Change(self.world.now, "renew"))
 
     # --- checkpoints ---------------------------------------------------------------------------
 
     def state(self) -> Tree:
+        selections = self.renewals.selections
         return {
             "membership": self.membership.state(),
             "planned": [[number, asdict(change)] for number, change in self._planned.items()],
             "by_iteration": [asdict(change) for change in self._by_iteration],
-            "selections": None if self.selections is None else self.selections.state(),
+            "selections": None if selections is None else selections.state(),
             "measured_at": self._measured_at,
             "steps_then": list(self._steps_then),
             "were_away": sorted(self._were_away),
@@ -392,9 +277,9 @@ class Churn:
                 change.fail("is not planned by its iteration")
             bisect.insort(self._by_iteration, read_change(change, n), key=_iteration)
         flying: set[int] = set()
-        if self.selections is not None:
-            self.selections.restore(saved["selections"])
-            flying = set(self.selections.flying)
+        if self.renewals.selections is not None:
+            self.renewals.selections.restore(saved["selections"])
+            flying = set(self.renewals.selections.flying)
         if {*self._planned, *flying} != self.world.events.planned() or flying.intersection(self._planned):
             saved["planned"].fail("does not have the changes that the event queue has")
         if not all(map(self.membership.knows, self._planned.values())):

@@ -19,6 +19,7 @@ from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.churn import Churn
 from swiftfl.engines.simulation.clocks import Timeline, WatchedClock
+from swiftfl.engines.simulation.parked import check_parked
 from swiftfl.engines.simulation.world import World
 from swiftfl.engines.threads import one_thread
 from swiftfl.engines.traffic import communication
@@ -150,8 +151,8 @@ class Simulation(ABC):
         if churn is not None:
             changed["lost"] = [record.index for record in records if not record.present]
             changed["renewals"] = churn.membership.renewals
-            if churn.selections is not None:
-                changed["ccs"] = churn.selections.figures()
+            if churn.renewals.selections is not None:
+                changed["ccs"] = churn.renewals.selections.figures()
         return {
             "virtual_seconds": max(record.clock.now for record in records),
             "largest_delay": self.world.cells.largest_delay,
@@ -176,6 +177,7 @@ class Simulation(ABC):
         """Take the state of an engine of the same setup, instead of `start`."""
         self._begin()
         self.world.restore(saved)
+        check_parked(self.world, saved)
         if (self.churn is None) != saved["churn"].missing:
             saved["churn"].fail("does not fit the run, whose network changes (or not) otherwise")
         if self.churn is not None:

@@ -18,13 +18,13 @@ from swiftfl.engines.discard import discard_message, kept
 from swiftfl.engines.engine import WARNING
 from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup, refuse_rounds
-from swiftfl.engines.simulation.barriers import ExchangeBarrier, ReduceBarrier
 from swiftfl.engines.simulation.batched_mix import BatchedMixes, worthwhile
 from swiftfl.engines.simulation.cells import Cells
 from swiftfl.engines.simulation.event_log import EventLog
 from swiftfl.engines.simulation.event_queue import EventQueue
 from swiftfl.engines.simulation.gradients import PendingGradients
 from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
+from swiftfl.engines.simulation.meetings import Meetings
 from swiftfl.engines.simulation.record import Answer, ClientRecord, rerun_step
 from swiftfl.engines.simulation.senders import Senders
 from swiftfl.engines.terms import Terms
@@ -79,9 +79,16 @@ class World:
         self.mixes = BatchedMixes(self.records)
         self.links = Links()
         self.mailboxes = Mailboxes(n, x0, costs, self.links, self.model_size)
-        self.exchanges = ExchangeBarrier(self.records, everyone=setup.barrier == "global")
-        self._shared_exchanges = self.exchanges.everyone and costs.shared_bandwidth is not None
-        self.reductions = ReduceBarrier()
+        self.meetings = Meetings(
+            self.records,
+            costs,
+            self.events,
+            self.links,
+            self.senders,
+            self.size,
+            self.model_size,
+            everyone=setup.barrier == "global",
+        )
         self.cells = Cells(self.records, costs, self.links, self.size)
         self.log = EventLog()
         # Where nobody sees at once what another publishes at the same time, mixes may wait for each other.
@@ -250,8 +257,7 @@ class World:
     def nobody_waits_for(self, record: ClientRecord) -> None:
         # While weights change, also clients that this one does not count as neighbours may wait for it.
         waiters = range(self.n) if self.changing else record.client.neighbours
-        for k in self.exchanges.leave(record.index, waiters):
-            self._met(self.records[k])
+        self.meetings.leave(record.index, waiters, self.now)
         self._reduce()
 
     def note(self, event: str, **more: object) -> None:
@@ -294,62 +300,19 @@ class World:
     # --- waiting verbs -------------------------------------------------------------------------
 
     def _exchange(self, record: ClientRecord, verb: Exchange) -> object:
-        if not self._shared_exchanges:
-            record.clock.communicate(self.costs.send * len(verb.neighbours))
-        x, size = self.senders.send(record.index, verb.x)
-        record.traffic.exchange(verb, self.costs.message(size))
-        sent = verb if x is verb.x else Exchange(x, verb.neighbours, verb.round)
-        for k in self.exchanges.arrive(record.index, sent, record.clock.now):
-            self._met(self.records[k])
+        self.meetings.exchange(record, verb, self.now)
         return PARKED
 
-    def _met(self, record: ClientRecord) -> None:
-        """All models that a client waits for exist: it goes on when the last one has arrived."""
-        i = record.index
-        wait, arrived, inbox = self.exchanges.take(i)
-        if self.links.down:
-            inbox = {k: x for k, x in inbox.items() if self.links.passes(i, k)}
-            arrived = {k: time for k, time in arrived.items() if self.links.passes(i, k)}
-        latest = max([self.exchanges.reached(wait), *arrived.values()])
-        size, round = self.model_size, wait.round
-        ready = max([latest, *(time + self._journey(k, i, round, size) for k, time in arrived.items())])
-        if self._shared_exchanges:
-            # All end together: what a client then spends on averaging is part of the exchange.
-            together = latest + self.costs.shared_exchange(self.exchanges.messages(wait), size)
-            ready = max(ready, together - self.costs.mix * len(inbox))
-        if any(k not in inbox and k not in arrived for k in wait.partners):
-            # A partner that was lost is waited for until that is noticed, which is now.
-            ready, latest = max(ready, self.now), max(latest, self.now)
-        self._answer(record, inbox, waited=max(0.0, latest - wait.time), until=ready)
-
-    def _journey(self, sender: int, receiver: int, number: int, size: int) -> float:
-        return self.costs.transit(sender, receiver, size) + self.costs.delay(sender, receiver, number)
-
     def _all_reduce(self, record: ClientRecord, verb: AllReduce) -> object:
-        self.reductions.arrive(record.index, verb, record.clock.now)
+        self.meetings.give(record, verb)
         self._reduce()
         return PARKED
 
     def _reduce(self) -> None:
         """Serve the reductions to which everybody who is thought to be there has given its value."""
-        for round in self.reductions.complete(self.active + len(self.unnoticed)):
-            arrivals, mean, verb, left_out = self.reductions.take(round)
-            for i in left_out:
-                self._count_discarded(self.records[i])
-            latest = max(*arrivals.values(), self.now if self.changing else 0.0)
-            cost = self.costs.server if verb.by_server else self.costs.all_reduce
-            ready = latest + cost(len(arrivals), self.size)
-            for i, own in arrivals.items():
-                self.records[i].traffic.all_reduce(verb, len(arrivals), self.size)
-                self._answer(self.records[i], mean, waited=latest - own, until=ready)
-
-    def _answer(self, record: ClientRecord, reply: object, waited: float, until: float) -> None:
-        """A client has its reply at time `until`; of the time since it asked, `waited` was waiting.
-
-        One that fell asleep meanwhile sleeps first.
-        """
-        record.answer = Answer(reply, waited, until - record.clock.now - waited)
-        self.events.schedule(record.index, until + record.sleep_due)
+        earliest = self.now if self.changing else 0.0
+        for i in self.meetings.reduce(self.active + len(self.unnoticed), earliest):
+            self._count_discarded(self.records[i])
 
     def _load(self, record: ClientRecord, verb: Load) -> Vector:
         return self.cells.load(record, self.iteration)
@@ -398,8 +361,8 @@ class World:
             "links": self.links.state(),
             "senders": self.senders.state(pool),
             "mailboxes": self.mailboxes.state(pool),
-            "exchanges": self.exchanges.state(pool),
-            "reductions": self.reductions.state(),
+            "exchanges": self.meetings.exchanges.state(pool),
+            "reductions": self.meetings.reductions.state(),
             "cells": self.cells.state(),
             "log": self.log.state(),
         }
@@ -416,7 +379,7 @@ class World:
         self.links.restore(saved["links"], self.n)
         self.senders.restore(saved["senders"])
         self.mailboxes.restore(saved["mailboxes"])
-        self.exchanges.restore(saved["exchanges"])
+        self.meetings.exchanges.restore(saved["exchanges"])
         self.cells.restore(saved["cells"])
         self.log.restore(saved["log"])
         for record, part in zip(self.records, saved["records"].items(self.n), strict=True):
@@ -425,33 +388,5 @@ class World:
                 part["terms"].fail("has other weights than the run")
             self.adopt(record, record.terms)
             rerun_step(record, self.setup.algorithm, part)
-        self.reductions.restore(saved["reductions"], [record.parked for record in self.records])
-        self._check(saved)
-
-    def _check(self, saved: Saved) -> None:
-        """That whoever is in the middle of a step will go on, once, and nobody else."""
-        held: dict[type, set[int]] = {
-            Gradient: self.gradients.clients(),
-            Mix: set(self.mixes.waiting),
-            Exchange: self.exchanges.clients(),
-            AllReduce: self.reductions.clients(),
-        }
-        scheduled = self.events.scheduled()
-        there = [record for record in self.records if record.present and not record.finished]
-        working = {record.index for record in there if not record.selecting}
-        if self.active != len(there):
-            saved["active"].fail(f"is {self.active}, but {len(there)} clients are active")
-        if not self.unnoticed.isdisjoint(i for i in range(self.n) if self.records[i].present):
-            saved["unnoticed"].fail("names a client that is there")
-        for record, part in zip(self.records, saved["records"].items(), strict=True):
-            i, answered = record.index, record.answer is not None
-            at = {kind for kind, clients in held.items() if i in clients}
-            overlapped = isinstance(record.parked, Overlapped)
-            parked = Gradient if overlapped else type(record.parked)
-            expected = {parked} if i in working and (overlapped or not answered) else set()
-            timed = answered or (expected == {Gradient} and self.timed_gradients)
-            waits = not answered or isinstance(record.parked, Exchange | AllReduce | Overlapped)
-            if at != expected or timed != (i in scheduled) or not waits:
-                part.fail("is not where its algorithm has it: it would never go on, or go on twice")
-        if not self.changing and self.events.planned():
-            saved["events"].fail("has an event of the network, which does not change in this run")
+        parked = [record.parked for record in self.records]
+        self.meetings.reductions.restore(saved["reductions"], parked)
