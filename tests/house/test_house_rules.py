@@ -140,6 +140,14 @@ def test_a_logger_is_used_by_the_module_that_has_it() -> None:
             assert re.search(rf"^ +{name}\.(debug|info|warning|error|exception)\(", text, re.MULTILINE), file
 
 
+def test_tests_of_graphs_need_no_torch() -> None:
+    """`make test-pythons` runs them where torch is not installed."""
+    layers = "algorithms|engines|experiment|workload"
+    heavy = re.compile(rf"^(from|import) (torch|worlds|swiftfl\.({layers}))\b", re.MULTILINE)
+    tests = (Path(__file__).parents[1] / "unit" / "graph").glob("*.py")
+    assert [file.name for file in tests if heavy.search(file.read_text())] == []
+
+
 def test_importing_swiftfl_is_light() -> None:
     """`swiftfl --help` should not have to wait for torch, and signals are answered from the start."""
     heavy = "{'torch', 'matplotlib', 'numpy', 'scipy'}"

@@ -27,6 +27,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import resume, run
 from swiftfl.graph import Topology, communication_coefficients
+from swiftfl.graph.coefficients import promised
 from swiftfl.rules import SGD
 from swiftfl.vector import Weights
 from swiftfl.workload.quadratic import Free
@@ -787,3 +788,20 @@ def test_the_files_of_the_documentation_work() -> None:
     )
     result = run(config)
     assert result.summary["renewals"] > 5
+
+
+def test_weights_that_are_uniform_in_neighbourhoods_stay_so() -> None:
+    """Client 3 of a star leaves: the centre then takes thirds. (d) is not asked for."""
+    graph, p = swiftfl.star(4), [0.25] * 4
+    dynamics = Dynamics(changes=(Change(0.05, "leave", 3),))
+    setup, _, _ = quadratic_setup(
+        dsgd(),
+        graph,
+        method="uniform",
+        epochs=20,
+        network=lambda: Membership(graph, p, "uniform", dynamics, 0),
+    )
+    engine = run_to_end(Virtual(setup))
+    assert dict(engine.world.records[0].terms.w.of) == pytest.approx({1: 1 / 3, 2: 1 / 3})
+    assert [row["checked"] for row in engine.take_log() if row["event"] == "renew"] == ["abc"]
+    assert promised("metropolis") == "abcd"

@@ -9,14 +9,9 @@ from hypothesis import given, settings
 from typer.testing import CliRunner
 
 import swiftfl as s
-from swiftfl.algorithms import dsgd
 from swiftfl.cli.main import app
-from swiftfl.engines import Virtual
-from swiftfl.engines.membership import Change, Dynamics, Membership
 from swiftfl.graph import Coefficients
-from swiftfl.graph.coefficients import promised
 from swiftfl.graph.influence import Influence
-from worlds import quadratic_setup, run_to_end
 
 
 def uniform(topology: s.Topology, p: Influence | None = None) -> Coefficients:
@@ -77,20 +72,3 @@ def test_the_graph_command_says_what_fails() -> None:
     assert "(d) fails: edge (0, 1)" in shown
     plain = CliRunner().invoke(app, ["graph", "path", "--clients", "3"]).output
     assert "expected row sums   1\n" in "\n".join(line.rstrip() for line in plain.splitlines())
-
-
-def test_a_network_that_changes_keeps_them() -> None:
-    """Client 3 of a star leaves: the centre then takes thirds. (d) is not asked for."""
-    graph, p = s.star(4), [0.25] * 4
-    dynamics = Dynamics(changes=(Change(0.05, "leave", 3),))
-    setup, _, _ = quadratic_setup(
-        dsgd(),
-        graph,
-        method="uniform",
-        epochs=20,
-        network=lambda: Membership(graph, p, "uniform", dynamics, 0),
-    )
-    engine = run_to_end(Virtual(setup))
-    assert dict(engine.world.records[0].terms.w.of) == pytest.approx({1: 1 / 3, 2: 1 / 3})
-    assert [row["checked"] for row in engine.take_log() if row["event"] == "renew"] == ["abc"]
-    assert promised("metropolis") == "abcd"
