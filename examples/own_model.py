@@ -9,12 +9,11 @@ import sys
 
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 
 import swiftfl
 from swiftfl.algorithms import Swift
 from swiftfl.costs import Costs, Slowdown
-from swiftfl.data import Batches, from_tensors, partition
+from swiftfl.data import Batches, as_dataset, split
 from swiftfl.engines import Setup, Virtual
 from swiftfl.rules import SGD
 from swiftfl.schedule import constant, every
@@ -34,13 +33,11 @@ def waves(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    data = from_tensors(*waves(800, seed=1), *waves(200, seed=2))  # labels that are not integers: targets
-    workload = ModuleWorkload(
-        lambda: nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1)), data, loss=mse_loss
-    )
+    data = as_dataset(waves(800, seed=1), waves(200, seed=2))  # labels that are not integers: targets
+    workload = ModuleWorkload(lambda: nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1)), data)
     topology = swiftfl.ring(8)
     coefficients = swiftfl.communication_coefficients(topology)
-    parts = partition("iid", data.labels, topology.n, SEED)
+    parts = split(data, topology.n, SEED)
     engine = Virtual(
         Setup(
             algorithm=Swift(every(1), SGD(momentum=0.9)),

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from swiftfl.algorithms import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.data import DATASETS, PARTITIONS, Dataset, Partition
+from swiftfl.data import DATASETS, PARTITIONS, Dataset, Partition, as_dataset
 from swiftfl.data.partition import Indices
 from swiftfl.errors import UserError
 from swiftfl.graph import TOPOLOGIES, Topology
@@ -137,15 +137,14 @@ def first_classes(labels: Indices, clients: int, seed: int, few: int = 1) -> Par
 def moons(samples: int = 600, noise: float = 0.1, seed: int = 0) -> Dataset:
     """Two half moons, which no line separates."""
     draw = stream(seed, "moons")
-    inputs, labels = [], []
+    sets = []
     for count in (samples, samples // 3):
         label = np.arange(count) % 2
         angle = draw.uniform(0.0, np.pi, count) + np.pi * label
         points = np.stack([np.cos(angle) + label, np.sin(angle) + 0.5 * label], axis=1)
         points += noise * draw.standard_normal(points.shape)
-        inputs.append(torch.from_numpy(points.astype(np.float32)))
-        labels.append(torch.from_numpy(label.astype(np.int64)))
-    return Dataset("moons", inputs[0], labels[0], inputs[1], labels[1], classes=2)
+        sets.append((points.astype(np.float32), label))
+    return as_dataset(sets[0], sets[1], name="moons")
 
 
 # --- a model and a metric -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from swiftfl.data.dataset import Dataset
 from swiftfl.data.parse import PARTITIONS
 from swiftfl.data.partition import Indices, Partition, make
 from swiftfl.data.registry import DATASETS
+from swiftfl.data.source import Stored
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.run import run
@@ -67,7 +68,7 @@ def test_an_own_dataset_and_model(tmp_path: Path) -> None:
     def signs(samples: int, noise: float = 0.1) -> Dataset:
         x = torch.randn(samples, 2, generator=torch.Generator().manual_seed(0))
         y = (x[:, 0] > noise).long()
-        return Dataset("signs", x, y, x, y, classes=2)
+        return Dataset("signs", Stored(x, y), Stored(x, y), classes=2)
 
     @MODELS.add("deep")
     def deep(shape: tuple[int, ...], classes: int, width: int = 8) -> torch.nn.Module:

@@ -4,10 +4,12 @@ from swiftfl.data import cifar10, digits, fashion_mnist, partitions, synthetic  
 from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches, NoSamples
 from swiftfl.data.dataset import Dataset
+from swiftfl.data.own import as_dataset
 from swiftfl.data.parse import PARTITIONS, partition
 from swiftfl.data.partition import Partition
 from swiftfl.data.registry import DATASETS, dataset
-from swiftfl.data.tensors import from_tensors, from_torch_dataset
+from swiftfl.data.source import Stored
+from swiftfl.data.split import split, uneven_work
 
 __all__ = [
     "DATASETS",
@@ -17,13 +19,15 @@ __all__ = [
     "Dataset",
     "NoSamples",
     "Partition",
+    "Stored",
+    "as_dataset",
     "cifar10",
     "dataset",
     "digits",
     "fashion_mnist",
-    "from_tensors",
-    "from_torch_dataset",
     "partition",
     "partitions",
+    "split",
     "synthetic",
+    "uneven_work",
 ]

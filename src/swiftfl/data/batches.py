@@ -15,8 +15,9 @@ _NOTHING: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 class Batches:
     """The batches of one client: each epoch passes once over its data, newly shuffled.
 
-    The last batch of an epoch may be smaller. Counters start at 1 and may be asked in any order; the
-    current epoch's shuffle is kept, so that the usual ascending calls cost a slice.
+    The last batch of an epoch may be smaller; with `drop_last` it is left out then. Counters start at 1 and
+    may be asked in any order; the current epoch's shuffle is kept, so that the usual ascending calls cost a
+    slice.
 
     >>> batches = Batches(np.arange(5), batch_size=2, seed=0, client=0)
     >>> batches.steps_per_epoch, [batches(c).indices.size for c in (1, 2, 3, 4)]
@@ -25,7 +26,14 @@ class Batches:
 
     __slots__ = ("_epoch", "_order", "batch_size", "client", "indices", "seed", "steps_per_epoch")
 
-    def __init__(self, indices: npt.NDArray[np.int64], batch_size: int, seed: int, client: int) -> None:
+    def __init__(
+        self,
+        indices: npt.NDArray[np.int64],
+        batch_size: int,
+        seed: int,
+        client: int,
+        drop_last: bool = False,
+    ) -> None:
         if batch_size < 1:
             raise UserError(f"batch size must be at least 1, not {batch_size}")
         if indices.size == 0:
@@ -34,7 +42,12 @@ class Batches:
         self.batch_size = batch_size
         self.seed = seed
         self.client = client
-        self.steps_per_epoch = -(-indices.size // batch_size)
+        if drop_last and indices.size < batch_size:
+            raise UserError(
+                f"client {client} has {indices.size} training samples, less than one batch of {batch_size}: "
+                "drop_last would leave it nothing"
+            )
+        self.steps_per_epoch = indices.size // batch_size if drop_last else -(-indices.size // batch_size)
         self._epoch: int | None = None
         self._order = indices
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.download import Archive, cache_folder, fetch
 from swiftfl.data.registry import DATASETS
+from swiftfl.data.source import Stored, joined
 from swiftfl.errors import UserError
 
 FOLDER = "cifar-10-batches-bin"
@@ -40,12 +41,11 @@ def cifar10(folder: str | Path | None = None, download: bool = True) -> Dataset:
         where = _find(root)
     if where is None:
         raise UserError(f"cifar10: {TRAIN[0]} and its five companions are not all in {root}")
-    parts = [_read(where / name) for name in (*TRAIN, TEST)]
+    train = joined([_read(where / name) for name in TRAIN])
     return Dataset(
         "cifar10",
-        torch.cat([images for images, _ in parts[:-1]]),
-        torch.cat([labels for _, labels in parts[:-1]]),
-        *parts[-1],
+        train,
+        Stored(*_read(where / TEST)),
         classes=10,
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),

@@ -11,6 +11,7 @@ import torch
 
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.registry import DATASETS
+from swiftfl.data.source import Stored
 from swiftfl.streams import stream
 
 _SPLIT_SEED = 1998  # fixed, so that every run of everybody tests on the same 360 images
@@ -31,10 +32,8 @@ def digits() -> Dataset:
     train = np.setdiff1d(np.arange(labels.size), test)
     return Dataset(
         "digits",
-        torch.from_numpy(inputs[train]),
-        torch.from_numpy(labels[train]),
-        torch.from_numpy(inputs[test]),
-        torch.from_numpy(labels[test]),
+        Stored(torch.from_numpy(inputs[train]), torch.from_numpy(labels[train])),
+        Stored(torch.from_numpy(inputs[test]), torch.from_numpy(labels[test])),
         classes=10,
     )
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.idx import find_idx, read_idx
 from swiftfl.data.registry import DATASETS
+from swiftfl.data.source import Stored
 from swiftfl.errors import UserError
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist puts them
@@ -19,14 +20,10 @@ def fashion_mnist(folder: str | Path | None = None) -> Dataset:
     """Fashion-MNIST, from `folder` (or its FashionMNIST/raw, torchvision's layout), else where Debian's
     package puts it."""
     root = DEBIAN if folder is None else Path(folder)
-    train_inputs, train_labels = _part(root, "train", 60_000)
-    test_inputs, test_labels = _part(root, "t10k", 10_000)
     return Dataset(
         "fashion_mnist",
-        train_inputs,
-        train_labels,
-        test_inputs,
-        test_labels,
+        Stored(*_part(root, "train", 60_000)),
+        Stored(*_part(root, "t10k", 10_000)),
         classes=10,
         mean=(0.2860,),
         std=(0.3530,),

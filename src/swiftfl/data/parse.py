@@ -1,8 +1,10 @@
 """Partitions by name, from a word as a command line has it: "iid", "label_skew:0.5", "by_size:3,2,1".
 
 A partition of one's own is a function `(labels, clients, seed, options...) -> Partition` under
-`@PARTITIONS.add("name")`. Its first option is what stands after the colon; several are written
-`name:option=value,option=value`. A parameter `classes` is given the number of classes.
+`@PARTITIONS.add("name")`. Its first option is what stands after the colon; others follow by name, as in
+"dirichlet:0.3,min=10". Some parameters are no options but given by the run: `classes`, the number of classes
+(so that data without classes are refused), `groups`, the group of each sample, and `parts`, who holds what of
+data that come already split.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from swiftfl.registry import Option, Registry, options_of, suggestion
 from swiftfl.settings import SettingError, checked_options
 
 PARTITIONS: Registry[Callable[..., Partition]] = Registry("partition")
+_SUPPLIED = ("classes", "groups", "parts")
 
 
 def check_spec(spec: str) -> None:
@@ -23,7 +26,20 @@ def check_spec(spec: str) -> None:
     _asked(spec)
 
 
-def partition(spec: str, labels: Indices, clients: int, seed: int, classes: int | None = None) -> Partition:
+def needs_classes(spec: str) -> bool:
+    """Whether this partition looks at classes."""
+    return "classes" in options_of(PARTITIONS[_asked(spec)[0]], after=3)
+
+
+def partition(
+    spec: str,
+    labels: Indices,
+    clients: int,
+    seed: int,
+    classes: int | None = None,
+    groups: Indices | None = None,
+    parts: Partition | None = None,
+) -> Partition:
     """The partition that `spec` names.
 
     >>> import numpy as np
@@ -32,9 +48,9 @@ def partition(spec: str, labels: Indices, clients: int, seed: int, classes: int 
     """
     name, values = _asked(spec)
     make = PARTITIONS[name]
-    if "classes" in options_of(make, after=3):
-        values["classes"] = classes
-    return make(labels, clients, seed, **values)
+    takes = options_of(make, after=3)
+    supplied = {"classes": classes, "groups": groups, "parts": parts}
+    return make(labels, clients, seed, **values, **{key: supplied[key] for key in supplied if key in takes})
 
 
 def _asked(spec: str) -> tuple[str, dict[str, object]]:
@@ -52,16 +68,23 @@ def _asked(spec: str) -> tuple[str, dict[str, object]]:
 
 
 def _options(name: str) -> dict[str, Option]:
-    return options_of(PARTITIONS[name], after=3, supplied=("classes",))
+    return options_of(PARTITIONS[name], after=3, supplied=_SUPPLIED)
 
 
 def _given(text: str, options: dict[str, Option]) -> dict[str, object]:
-    """`value` of the first option, or `option=value,option=value`."""
-    pairs = [item.partition("=") for item in text.split(",")]
-    if pairs[0][0] in options and pairs[0][1]:
-        return {key: value for key, _, value in pairs}
+    """The value of the first option, then `option=value` for others; the first may have its name, too."""
     first = next(iter(options.values()))
-    return {first.name: text.split(",") if _several(first) else text}
+    if _several(first) and len(options) == 1:
+        return {first.name: text.split(",")}
+    if len(options) == 1 and not text.startswith(f"{first.name}="):
+        return {first.name: text}
+    given: dict[str, object] = {}
+    for k, item in enumerate(text.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals and k > 0:
+            raise SettingError(repr(item), "must be option=value")
+        given[key if equals else first.name] = value if equals else item
+    return given
 
 
 def _several(option: Option) -> bool:
@@ -69,13 +92,15 @@ def _several(option: Option) -> bool:
 
 
 def form(name: str) -> str:
-    """How a partition is written.
+    """How a partition is written; what may be left out is in brackets.
 
-    >>> form("iid"), form("by_size"), form("label_skew")
-    ('iid', 'by_size:SHARES,...', 'label_skew:DEGREE')
+    >>> form("iid"), form("by_size"), form("label_skew"), form("dirichlet")
+    ('iid', 'by_size:SHARES,...', 'label_skew:DEGREE', 'dirichlet:ALPHA[,min=MIN]')
     """
     options = list(_options(name).values())
-    if len(options) > 1:
-        return f"{name}:{','.join(f'{o.name}={o.name.upper()}' for o in options)}"
-    value = "".join(f"{o.name.upper()},..." if _several(o) else o.name.upper() for o in options)
-    return f"{name}:{value}" if value else name
+    if not options:
+        return name
+    first = f"{options[0].name.upper()},..." if _several(options[0]) else options[0].name.upper()
+    others = (f",{o.name}={o.name.upper()}" for o in options[1:])
+    written = (text if o.required else f"[{text}]" for o, text in zip(options[1:], others, strict=True))
+    return f"{name}:{first}{''.join(written)}"

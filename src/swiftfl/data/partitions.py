@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,10 @@ from swiftfl.data.partition import Indices, Partition, check_request, even_sizes
 from swiftfl.errors import UserError
 from swiftfl.files import read_text_file
 from swiftfl.memory import require_memory
+from swiftfl.settings import NotNegative
 from swiftfl.streams import stream
+
+_REDRAWS = 1000  # of shares that leave somebody with too little
 
 
 @PARTITIONS.add("iid")
@@ -90,26 +94,88 @@ def label_skew(
 
 @PARTITIONS.add("dirichlet")
 def dirichlet(
-    labels: Indices, clients: int, seed: int, alpha: float, classes: int | None = None
+    labels: Indices,
+    clients: int,
+    seed: int,
+    alpha: float,
+    min: NotNegative = 0,
+    classes: int | None = None,
 ) -> Partition:
     """Each class is split among the clients in proportions drawn from Dirichlet(alpha).
 
     Small alpha: few clients share a class and sizes differ much. A client left with nothing is given
-    one sample of the client that has the most.
+    one sample of the client that has the most. With `min`, shares are drawn anew until every client has so
+    many samples.
     """
     check_request(labels.size, clients)
     if not (np.isfinite(alpha) and alpha > 0):
         raise UserError(f"dirichlet: alpha must be positive, not {alpha}")
-    draw = stream(seed, "partition-dirichlet")
+    if min * clients > labels.size:
+        raise UserError(f"dirichlet: {clients} clients cannot have {min} of {labels.size} samples each")
+    pools = _pools(labels, seed, classes)
+    name = f"dirichlet:{alpha:g}" + (f",min={min}" if min else "")
+    best = 0
+    for attempt in range(_REDRAWS):
+        draw = stream(seed, "partition-dirichlet", counter=attempt)
+        parts = make(name, _nobody_empty(_dirichlet_parts(pools, clients, alpha, draw)))
+        best = max(best, smallest := np.min(parts.sizes))
+        if smallest >= min:
+            return parts
+    raise UserError(
+        f"{name}: in {_REDRAWS} draws the smallest client had at most {best} samples; "
+        "use a larger alpha, a smaller min or fewer clients"
+    )
+
+
+def _dirichlet_parts(
+    pools: list[Indices], clients: int, alpha: float, draw: np.random.Generator
+) -> list[Indices]:
     parts: list[list[Indices]] = [[] for _ in range(clients)]
-    for pool in _pools(labels, seed, classes):
+    for pool in pools:
         share = draw.dirichlet(np.full(clients, alpha))
         if not np.isfinite(share).all():  # alpha so small that every gamma variate underflowed
             share = np.eye(clients)[draw.integers(clients)]
         ends = np.minimum(np.round(np.cumsum(share) * pool.size).astype(np.int64), pool.size)[:-1]
         for part, piece in zip(parts, np.split(pool, ends), strict=True):
             part.append(piece)
-    return make(f"dirichlet:{alpha:g}", _nobody_empty([np.concatenate(part) for part in parts]))
+    return [np.concatenate(part) for part in parts]
+
+
+@PARTITIONS.add("by_group")
+def by_group(labels: Indices, clients: int, seed: int, groups: Indices | None = None) -> Partition:
+    """All samples of a group (a user, a hospital) go to one client; clients get about equally many.
+
+    Groups are dealt out from the largest to the smallest, each to the client that has the fewest samples so
+    far; among groups of one size, and clients with equally many, the seed decides.
+    """
+    if groups is None:
+        raise UserError("by_group: these data have no groups (give groups=)")
+    sizes = np.bincount(groups)
+    present = np.flatnonzero(sizes)
+    if clients < 1 or present.size < clients:
+        raise UserError(f"by_group: {present.size} groups cannot be dealt out to {clients} clients")
+    shuffled = stream(seed, "partition-groups").permutation(present)
+    largest_first = shuffled[np.argsort(-sizes[shuffled], kind="stable")]
+    order = stream(seed, "partition-clients").permutation(clients).tolist()
+    heap = [(0, rank, client) for rank, client in enumerate(order)]
+    owner = np.empty(sizes.size, dtype=np.int64)
+    for group in largest_first:
+        held, rank, client = heapq.heappop(heap)
+        owner[group] = client
+        heapq.heappush(heap, (held + int(sizes[group]), rank, client))
+    holder = owner[groups]
+    ends = np.cumsum(np.bincount(holder, minlength=clients))[:-1]
+    return make("by_group", np.split(np.argsort(holder, kind="stable"), ends))
+
+
+@PARTITIONS.add("given")
+def given(labels: Indices, clients: int, seed: int, parts: Partition | None = None) -> Partition:
+    """What each client holds of data that come already split by client."""
+    if parts is None:
+        raise UserError("partition given: these data are not split by client; give a list of datasets")
+    if len(parts) != clients:
+        raise UserError(f"partition given: the data are split for {len(parts)} clients, not {clients}")
+    return parts
 
 
 @PARTITIONS.add("bootstrap")

@@ -10,6 +10,7 @@ import torch
 
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.registry import DATASETS
+from swiftfl.data.source import Stored
 from swiftfl.errors import UserError
 from swiftfl.memory import require_memory
 from swiftfl.streams import stream
@@ -50,7 +51,8 @@ def synthetic(
         noise = draw.standard_normal((count, features), dtype=np.float32)
         inputs = (centres[labels] + noise).reshape(count, *shape)
         tensors += [torch.from_numpy(inputs), torch.from_numpy(labels)]
-    return Dataset("synthetic", tensors[0], tensors[1], tensors[2], tensors[3], classes=classes)
+    train, test = Stored(tensors[0], tensors[1]), Stored(tensors[2], tensors[3])
+    return Dataset("synthetic", train, test, classes=classes)
 
 
 def _checked_shape(shape: object) -> tuple[int, ...]:

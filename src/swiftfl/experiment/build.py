@@ -19,9 +19,9 @@ from swiftfl.costs import Costs, Link, Slowdown
 from swiftfl.data.augment import Augment
 from swiftfl.data.batches import Batches
 from swiftfl.data.dataset import Dataset
-from swiftfl.data.parse import partition
 from swiftfl.data.partition import Partition
 from swiftfl.data.registry import dataset
+from swiftfl.data.split import split, uneven_work
 from swiftfl.engines import Setup
 from swiftfl.engines.membership import Dynamics, Membership
 from swiftfl.engines.simulation.sampled import Sampled
@@ -56,6 +56,8 @@ class Parts:
     topology: Topology
     coefficients: Coefficients
     setup: Setup
+    notes: tuple[str, ...] = ()
+    """What the user should know of the data before the run."""
 
     def engine(self, name: str) -> Virtual | Sampled:
         return Virtual(self.setup) if name == "virtual" else Sampled(self.setup)
@@ -66,7 +68,7 @@ def build(config: Config) -> Parts:
     torch.set_num_threads(1)  # more threads make a busy machine ten times slower
     graph = build_topology(config.topology, config.seed)
     data = dataset(config.data.dataset, config.data.folder, **config.data.options)
-    parts = partition(config.data.partition, data.labels, graph.n, config.seed)
+    parts = split(data, graph.n, config.seed, config.data.partition)
     workload = ModuleWorkload(
         model(config.model.name, data.shape, data.classes or 1, config.model.norm, **config.model.options),
         data,
@@ -79,7 +81,8 @@ def build(config: Config) -> Parts:
     )
     method = weights_method(config.algorithm)
     coefficients = communication_coefficients(graph, build_influence(config, parts), method)
-    batches = [Batches(parts[i], config.data.batch_size, seed=config.seed, client=i) for i in range(graph.n)]
+    size, drop_last = config.data.batch_size, config.data.drop_last
+    batches = [Batches(parts[i], size, config.seed, client=i, drop_last=drop_last) for i in range(graph.n)]
     pause = config.engine.live.gradient_seconds if config.engine.real else None
     setup = Setup(
         algorithm=build_algorithm(config.algorithm, graph, config.seed),
@@ -99,7 +102,9 @@ def build(config: Config) -> Parts:
     )
     check_memory(config.engine.name, graph.n, workload, setup.algorithm.rule)
     _log.debug("built %d clients, %d edges, models of %d parameters", graph.n, graph.m, workload.parameters)
-    return Parts(data, parts, workload, graph, coefficients, setup)
+    uneven = uneven_work(parts.sizes, size) if config.engine.epochs is not None else None
+    notes = data.notes if uneven is None else (*data.notes, uneven)
+    return Parts(data, parts, workload, graph, coefficients, setup, notes)
 
 
 _KEPT = {"virtual": 2, "sampled": 2, "local": 3}

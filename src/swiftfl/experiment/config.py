@@ -37,6 +37,7 @@ class DataConfig(Section):
     options: Tree = {}
     partition: str = "iid"
     batch_size: Count = 16
+    drop_last: bool = False
     augment: bool = False
 
     @model_validator(mode="before")

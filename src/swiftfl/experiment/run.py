@@ -93,6 +93,8 @@ def run(
             return {"path": str(out.resolve())}
 
         path = runner.agree(prepare)["path"]
+        for text in parts.notes if runner.leads else ():
+            notice(text)
         folder = out if runner.leads or path is None else Path(path)
         engine = runner.new(parts, folder)
         return _Loop(config, parts, runner, engine, recorder, folder, progress, checkpoint_every).run(stop)

@@ -14,22 +14,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from swiftfl.data.tree import Tree
 from swiftfl.errors import UserError
 from swiftfl.workload.flat import Layout
+from swiftfl.workload.losses import call
 
 
-def changing(module: nn.Module, inputs: Tensor) -> list[str]:
+def changing(module: nn.Module, inputs: Tree, device: torch.device) -> list[str]:
     """The buffers that a trial forward pass in training mode changes; all of them if it fails.
 
     What norm layers keep does not count. The trial is made on a copy.
     """
     if not any(buffer is not None for *_, buffer in _own(module)):
         return []
-    trial = copy.deepcopy(module).to(inputs.device).train()
+    trial = copy.deepcopy(module).to(device).train()
     before = [(name, part, key, b, b._version) for name, part, key, b in _own(trial) if b is not None]
     try:
         with torch.random.fork_rng(devices=[]):
-            trial(inputs)
+            call(trial, inputs)
     except Exception:  # the first gradient will fail in the same way, and say on which batch
         return [name for name, *_ in before]
     return [name for name, part, key, b, version in before if _changed(part._buffers[key], b, version)]

@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from swiftfl.data.tree import Tree, map_tree
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Statistics, Vector
 from swiftfl.workload.dense import DenseChain
 from swiftfl.workload.dropout import Call, Masks
 from swiftfl.workload.flat import Layout
+from swiftfl.workload.losses import call
 from swiftfl.workload.samples import Samples
 from swiftfl.workload.stacked import Stacked
 
@@ -53,7 +55,7 @@ class Form(Protocol):
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         """The gradients of one chunk; all its batches have the same size."""
 
-    def outputs(self, xs: Sequence[Vector], inputs: Tensor) -> Tensor:
+    def outputs(self, xs: Sequence[Vector], inputs: Tree) -> Tensor:
         """(models, samples, ...) outputs of these models for the same inputs, in evaluation mode."""
 
 
@@ -79,6 +81,8 @@ class ByHand:
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         inputs, labels = self._samples.train(batches)
+        assert isinstance(inputs, Tensor)
+        assert isinstance(labels, Tensor)
         shape = len(xs), batches[0].indices.size
         with np.errstate(all="ignore"):  # a client that diverges gets NaN, as from torch, and no warning
             g, losses = self._chain.gradients(
@@ -86,7 +90,8 @@ class ByHand:
             )
         return list(map(Slope, g, losses.tolist()))
 
-    def outputs(self, xs: Sequence[Vector], inputs: Tensor) -> Tensor:
+    def outputs(self, xs: Sequence[Vector], inputs: Tree) -> Tensor:
+        assert isinstance(inputs, Tensor)
         columns = inputs.flatten(1).numpy().T[None]
         with np.errstate(all="ignore"):
             return torch.from_numpy(self._chain.forward(stack(xs), columns)[-1]).transpose(1, 2)
@@ -136,19 +141,24 @@ class Mapped:
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         inputs, labels = self._samples.train(batches)
         shape = len(xs), batches[0].indices.size
-        flat = torch.from_numpy(stack(xs)).to(inputs.device)
+        assert labels is not None
+        flat = torch.from_numpy(stack(xs)).to(self._samples.device)
         self.chunk(batches[0])  # has seen a batch of this size
         masks = self._masks.stacked(self._calls[shape[1]], batches)
+
+        def by_client(tensor: Tensor) -> Tensor:
+            return tensor.view(*shape, *tensor.shape[1:])
+
         g, losses, values = self._stacked.gradients(
-            flat, inputs.view(*shape, *inputs.shape[1:]), labels.view(*shape, *labels.shape[1:]), masks
+            flat, map_tree(by_client, inputs), map_tree(by_client, labels), masks
         )
         if values is None:
             return list(map(Slope, g, losses.tolist()))
         found = [Statistics(row, self._rate) for row in values]
         return list(map(Slope, g, losses.tolist(), found))
 
-    def outputs(self, xs: Sequence[Vector], inputs: Tensor) -> Tensor:
-        return self._stacked.outputs(torch.from_numpy(stack(xs)).to(inputs.device), inputs)
+    def outputs(self, xs: Sequence[Vector], inputs: Tree) -> Tensor:
+        return self._stacked.outputs(torch.from_numpy(stack(xs)).to(self._samples.device), inputs)
 
 
 def _chunk(bytes_per_client: int) -> int:
@@ -161,7 +171,7 @@ def stack(xs: Sequence[Vector]) -> Vector:
     return np.concatenate(xs).reshape(len(xs), -1)
 
 
-def _saved_bytes(module: nn.Module, inputs: Tensor) -> int:
+def _saved_bytes(module: nn.Module, inputs: Tree) -> int:
     """What a forward pass keeps for the backward pass."""
     total = 0
 
@@ -171,5 +181,5 @@ def _saved_bytes(module: nn.Module, inputs: Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        module(inputs)
+        call(module, inputs)
     return total

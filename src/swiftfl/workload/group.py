@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from swiftfl.data.tree import Tree
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
 from swiftfl.workload.base import Evaluation
 from swiftfl.workload.choice import Choice, Way, compare
 from swiftfl.workload.form import Form
-from swiftfl.workload.samples import Samples
+from swiftfl.workload.samples import Samples, count
 
 Scores = npt.NDArray[np.float64]
 _TRIAL = 4  # how many clients the loop is timed and compared on
-_EVALUATION_CHUNK = 512
 _NEAR = 1e-2  # batched and single gradients may differ by rounding, never by this much of their norm
 
 
@@ -29,13 +29,22 @@ class Single(Protocol):
     @property
     def samples(self) -> Samples: ...
 
+    @property
+    def evaluation_chunk(self) -> int:
+        """How many test samples are looked at together."""
+
     def gradient(self, x: Vector, batch: Batch) -> Slope: ...
 
     def draws(self, batch: Batch) -> bool: ...
 
-    def outputs(self, x: Vector, inputs: Tensor) -> Tensor: ...
+    def weight(self, inputs: Tree, labels: Tree | None) -> int:
+        """How many losses a mean over these samples is of."""
 
-    def scores(self, outputs: Tensor, labels: Tensor) -> Tensor: ...
+    def score(self, x: Vector, inputs: Tree, labels: Tree | None) -> Tensor:
+        """(1, 2): the summed loss and the number of right answers of one model."""
+
+    def scores(self, outputs: Tensor, labels: Tree | None) -> Tensor:
+        """(models, 2) of (models, samples, ...) outputs."""
 
 
 class Group:
@@ -46,10 +55,10 @@ class Group:
         single: Single,
         form: Form,
         batching: str | Mapping[str, Way],
-        classes: bool,
+        right_answers: bool,
         reason: str | None = None,
     ) -> None:
-        self._single, self._form, self._classes = single, form, classes
+        self._single, self._form, self._right_answers = single, form, right_answers
         self._choice = Choice(batching, form.bar)
         self._evaluation = Choice(batching if isinstance(batching, str) else "off", form.bar)
         self._reason = reason  # why this model cannot be batched, once that is known
@@ -75,11 +84,14 @@ class Group:
             return []
         totals = np.zeros((len(xs), 2))
         samples = 0
-        for inputs, labels in self._single.samples.test(_EVALUATION_CHUNK):
-            samples += len(labels)
-            totals += self._scores(xs, inputs, labels)
+        for inputs, labels in self._single.samples.test(self._single.evaluation_chunk):
+            weight = self._single.weight(inputs, labels)
+            if weight:  # else no label of these samples counts
+                samples += weight
+                totals += self._scores(xs, inputs, labels)
         means = (totals / samples).tolist()
-        return [Evaluation(loss, right if self._classes else None) for loss, right in means]
+        told = self._right_answers and not np.isnan(totals[:, 1]).any()
+        return [Evaluation(loss, right if told else None) for loss, right in means]
 
     def choices(self) -> dict[str, object]:
         """JSON-ready: `groups` may be given to a later workload as `batching`."""
@@ -98,7 +110,7 @@ class Group:
             return self._same_size(xs, batches)
         except UserError:
             raise
-        except (ValueError, RuntimeError, IndexError):
+        except (ValueError, RuntimeError, IndexError, TypeError):
             self._loop(xs[:1], batches[:1])
             raise
 
@@ -148,7 +160,7 @@ class Group:
         )
         return self._choice.settle(len(xs), (loop / few.stop) / (batched / some.stop))
 
-    def _scores(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
+    def _scores(self, xs: Sequence[Vector], inputs: Tree, labels: Tree | None) -> Scores:
         """(models, 2): summed loss and right answers on these samples."""
         way = self._evaluation.known(len(xs))
         if self._evaluation.batching == "auto" and not self._form.bounded:
@@ -163,8 +175,8 @@ class Group:
         """A module that is too large for vmap must not be found out here, on hundreds of samples."""
         return self._form.bounded or "batched" in self._choice.groups.values()
 
-    def _measure_scores(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Way:
-        some = xs[: self._form.evaluation_chunk(len(labels))]
+    def _measure_scores(self, xs: Sequence[Vector], inputs: Tree, labels: Tree | None) -> Way:
+        some = xs[: self._form.evaluation_chunk(count(inputs))]
         try:
             loop, batched = compare(
                 lambda: self._scores_one_by_one(xs[:1], inputs, labels),
@@ -174,17 +186,17 @@ class Group:
             return self._evaluation.settle(len(xs), 0.0)
         return self._evaluation.settle(len(xs), loop / (batched / len(some)))
 
-    def _scores_one_by_one(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
-        return self._collect((self._single.outputs(x, inputs)[None] for x in xs), labels)
+    def _scores_one_by_one(self, xs: Sequence[Vector], inputs: Tree, labels: Tree | None) -> Scores:
+        return _rows(self._single.score(x, inputs, labels) for x in xs)
 
-    def _scores_together(self, xs: Sequence[Vector], inputs: Tensor, labels: Tensor) -> Scores:
-        chunk = self._form.evaluation_chunk(len(labels))
+    def _scores_together(self, xs: Sequence[Vector], inputs: Tree, labels: Tree | None) -> Scores:
+        chunk = self._form.evaluation_chunk(count(inputs))
         chunks = (xs[start : start + chunk] for start in range(0, len(xs), chunk))
-        return self._collect((self._form.outputs(some, inputs) for some in chunks), labels)
+        return _rows(self._single.scores(self._form.outputs(some, inputs), labels) for some in chunks)
 
-    def _collect(self, outputs: Iterable[Tensor], labels: Tensor) -> Scores:
-        found = [self._single.scores(some, labels).cpu().numpy() for some in outputs]
-        return np.concatenate(found).astype(np.float64)
+
+def _rows(found: Iterable[Tensor]) -> Scores:
+    return np.concatenate([some.cpu().numpy() for some in found]).astype(np.float64)
 
 
 def _agree(alone: Slope, together: Slope) -> bool:

@@ -13,7 +13,9 @@ from torch.nn import functional
 
 from swiftfl.data.augment import Augment
 from swiftfl.data.dataset import Dataset
+from swiftfl.data.tree import Tree, join
 from swiftfl.errors import UserError
+from swiftfl.memory import require_memory
 from swiftfl.sample import Batch, Slope
 from swiftfl.streams import number
 from swiftfl.vector import Statistics, Vector
@@ -25,13 +27,15 @@ from swiftfl.workload.dropout import Masks
 from swiftfl.workload.flat import adopt, flatten, layout, take_over_statistics
 from swiftfl.workload.form import ByHand, Form, Mapped
 from swiftfl.workload.group import Group
+from swiftfl.workload.losses import Loss, call, class_scores, counted, objective, one_number
 from swiftfl.workload.memory import keep_freed_memory
-from swiftfl.workload.metrics import METRICS, evaluate_metrics
-from swiftfl.workload.samples import Samples
+from swiftfl.workload.metrics import Metric, chosen_metrics, evaluate_metrics
+from swiftfl.workload.samples import Samples, count
 from swiftfl.workload.stacked import Stacked, cross_entropy_of_each
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 _TEST_CHUNK = 512
+_OF_USERS = (ValueError, RuntimeError, IndexError, TypeError, KeyError, AttributeError)
+"""What a module or a loss may raise on data that it does not fit."""
 _TRIAL = 8  # samples of the forward pass that shows which buffers change
 
 
@@ -39,13 +43,15 @@ class ModuleWorkload:
     """A module (or a factory of modules) trained on a dataset.
 
     With a factory, `initial(seed)` builds a module from a random state of that seed; a module that is
-    given itself starts every run from its own values. `loss(outputs, labels)` is the mean loss of a
-    batch. The workload works on its own copy, in training mode but for `evaluate`.
+    given itself starts every run from its own values. `loss(outputs, labels)` or `loss(model, batch)` is the
+    mean loss of a batch; None is the usual one of the labels (`workload.losses`). Inputs that are a dict are
+    the module's keyword arguments, a tuple its positional ones. The workload works on its own copy, in
+    training mode but for `evaluate`.
 
     `gradient` is always plain autograd. `gradients` takes a group of clients together where that is
     faster (see `choice.Choice` for `batching`; "off" is the loop, bit for bit); `choices()` tells what
     it did. `seed` keys what is random inside the module (dropout), by client and counter. `metrics` are
-    names of `METRICS` that evaluations tell besides loss and accuracy.
+    names of `METRICS` that evaluations tell besides loss and accuracy, or functions of one's own by name.
     """
 
     def __init__(
@@ -53,24 +59,24 @@ class ModuleWorkload:
         module: nn.Module | Callable[[], nn.Module],
         dataset: Dataset,
         *,
-        loss: Loss = functional.cross_entropy,
+        loss: Loss | None = None,
         augment: Augment | None = None,
         batching: str | Mapping[str, Way] = "auto",
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         seed: int = 0,
         name: str | None = None,
-        metrics: Sequence[str] = (),
+        metrics: Sequence[str] | Mapping[str, Metric | str] = (),
     ) -> None:
         if dtype not in (torch.float32, torch.float64):
             raise UserError(f"a workload computes in float32 or float64, not {dtype}")
         keep_freed_memory()
         self.dataset, self.dtype, self.device = dataset, dtype, _usable(device)
-        self._given, self._loss, self._seed = module, loss, seed
+        self._given, self._objective, self._seed = module, objective(loss, dataset), seed
         self._module = self._build(0)
         self._name = name or type(self._module).__name__.lower()
         self._samples = Samples(dataset, self.device, dtype, augment)
-        moving = changing(self._module, self._few_inputs())
+        moving = changing(self._module, self._few_inputs(), self.device)
         self._layout = layout(self._module, moving)
         self._rate = take_over_statistics(self._module, self._layout)
         self._masks = Masks(self._module, seed, self.device, dtype)
@@ -80,9 +86,8 @@ class ModuleWorkload:
         self._tensors = adopt(self._module, self._layout, self._flat)
         self._settled = Buffers(self._module, self._layout, self._flat)
         self._random: bool | None = None  # whether the module draws numbers of its own: seen at first use
-        reason = f"its forward pass changes the buffer {moving[0]}, one client at a time" if moving else None
-        self._group = Group(self, self._form(), batching, dataset.classes is not None, reason)
-        self._metrics = self._checked_metrics(metrics)
+        self._group = Group(self, self._form(), batching, self._right_answers, self._one_by_one(moving))
+        self._metrics = chosen_metrics(metrics, dataset)
 
     @property
     def name(self) -> str:
@@ -105,7 +110,7 @@ class ModuleWorkload:
         self._load(x)
         self._masks.start(batch)
         inputs, labels = self._samples.train((batch,))
-        loss = self._forward(as_convolutions_like(inputs), labels, batch)
+        loss = self._forward(inputs, labels, batch)
         grads = torch.autograd.grad(loss, self._tensors, allow_unused=True, materialize_grads=True)
         self._settled.settle()
         flat = torch.cat([grad.reshape(-1) for grad in grads]).cpu()
@@ -129,7 +134,7 @@ class ModuleWorkload:
                 return [self._with_metrics(e, x) for e, x in zip(found, xs, strict=True)]
         except UserError:
             raise
-        except (ValueError, RuntimeError, IndexError) as error:
+        except _OF_USERS as error:
             raise UserError(f"{self.name} fails on the test set: {_first_line(error)}") from error
         finally:
             self._module.train()
@@ -138,21 +143,24 @@ class ModuleWorkload:
         """Metrics take the outputs of the whole test set, one model at a time."""
         if not self._metrics:
             return evaluation
-        test = list(self._samples.test(_TEST_CHUNK))
-        outputs = torch.cat([self.outputs(x, inputs) for inputs, _ in test])
-        labels = torch.cat([labels for _, labels in test])
-        return replace(evaluation, metrics=evaluate_metrics(self._metrics, outputs, labels))
-
-    def _checked_metrics(self, names: Sequence[str]) -> tuple[str, ...]:
-        for name in names:
-            METRICS[name]  # says which there are
-        if names and self.dataset.classes is None:
-            raise UserError(f"metric {names[0]!r} needs classes, which this dataset does not have")
-        return tuple(names)
+        outputs: list[Tensor] = []
+        labels: list[Tree] = []
+        for inputs, wanted in self._samples.test(self.evaluation_chunk):
+            said = self.outputs(x, inputs)
+            if not isinstance(said, Tensor) or wanted is None:
+                raise UserError(f"metrics need outputs that are one tensor, not {type(said).__name__}")
+            if not outputs:
+                pieces = -(-len(self.dataset.test) // self.evaluation_chunk)
+                size = said.numel() * said.element_size() * pieces
+                require_memory("metrics take all outputs of the test set, which", size)
+            outputs.append(said)
+            labels.append(wanted)
+        found = evaluate_metrics(self._metrics, torch.cat(outputs), join(torch.cat, labels))
+        return replace(evaluation, metrics=found)
 
     def choices(self) -> dict[str, object]:
         """How gradients were taken: the form of batching or why there is none, the way per group size."""
-        return self._group.choices()
+        return {**self._group.choices(), "loss": self._objective.name}
 
     def draws(self, batch: Batch) -> bool:
         """Whether the forward pass draws random numbers of its own, which is seen at its first use."""
@@ -160,35 +168,84 @@ class ModuleWorkload:
             self.gradient(self.initial(0), batch)
         return bool(self._random)
 
-    def scores(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def weight(self, inputs: Tree, labels: Tree | None) -> int:
+        """How many losses a mean over these samples is of: the labels that count, or the samples."""
+        if self._objective.in_sequences and isinstance(labels, Tensor):
+            return int(counted(labels).sum())
+        return count(inputs)
+
+    def score(self, x: Vector, inputs: Tree, labels: Tree | None) -> Tensor:
+        """(1, 2): the summed loss of these samples, and the number of right answers."""
+        if self._objective.of_batch is None:
+            outputs = self.outputs(x, inputs)
+            if isinstance(outputs, Tensor):
+                return self.scores(outputs[None], labels)
+            loss = self._loss_of_outputs(outputs, labels)
+        else:
+            self._flat.copy_(torch.from_numpy(x))
+            loss = self._loss_of_batch(inputs, labels)
+            self._settled.settle()
+        return torch.stack((loss * count(inputs), torch.zeros_like(loss)))[None]
+
+    def scores(self, outputs: Tensor, labels: Tree | None) -> Tensor:
         """(models, 2): the summed loss and the number of right answers of (models, samples, ...) outputs."""
-        self._check_width(outputs[0])
-        if self._loss is functional.cross_entropy and outputs.ndim == 3:
+        self._check_width(outputs[0], labels)
+        if self._objective.plain and outputs.ndim == 3 and isinstance(labels, Tensor):
             losses = cross_entropy_of_each(outputs, labels.expand(len(outputs), -1)).sum(dim=1)
         else:
-            losses = torch.stack([self._loss(output, labels) * len(labels) for output in outputs])
-        if self.dataset.classes is None:
-            return torch.stack((losses, torch.zeros_like(losses)), dim=1)
-        right = (outputs.max(dim=2).indices == labels).sum(dim=1)  # argmax is slow on columns
-        return torch.stack((losses, right.to(losses.dtype)), dim=1)
+            times = self.weight(outputs[0], labels)
+            losses = torch.stack([self._loss_of_outputs(output, labels) * times for output in outputs])
+        return torch.stack((losses, self._right(outputs, labels).to(losses.dtype)), dim=1)
 
-    def outputs(self, x: Vector, inputs: Tensor) -> Tensor:
+    def _right(self, outputs: Tensor, labels: Tree | None) -> Tensor:
+        """How many answers of each model are right; 0 where that means nothing."""
+        if not self._right_answers or not isinstance(labels, Tensor):
+            return outputs.new_zeros(len(outputs))
+        if labels.ndim == 1 and outputs.ndim == 3:
+            return (outputs.max(dim=2).indices == labels).sum(dim=1)  # argmax is slow on columns
+        if outputs.ndim != labels.ndim + 2:  # of a criterion of the user's own
+            return outputs.new_full((len(outputs),), torch.nan)
+        found = [class_scores(output, labels) for output in outputs]
+        return torch.stack([(scores.argmax(dim=1) == true).sum() for scores, true in found])
+
+    def outputs(self, x: Vector, inputs: Tree) -> object:
         """What the model says to these inputs."""
         self._flat.copy_(torch.from_numpy(x))
-        out: Tensor = self._module(as_convolutions_like(inputs))
+        out: object = call(self._module, as_convolutions_like(inputs))
         self._settled.settle()
         return out
+
+    @property
+    def evaluation_chunk(self) -> int:
+        """How many test samples are looked at together: fewer where each has many labels."""
+        labels = self.dataset.first_labels
+        return max(1, _TEST_CHUNK // labels.numel()) if isinstance(labels, Tensor) else _TEST_CHUNK
 
     @property
     def samples(self) -> Samples:
         return self._samples
 
+    @property
+    def _right_answers(self) -> bool:
+        """Whether an output is an answer that can be right."""
+        return self.dataset.classes is not None and self._objective.of_batch is None
+
+    def _one_by_one(self, moving: Sequence[str]) -> str | None:
+        """Why gradients cannot be taken together, where that is known beforehand."""
+        if moving:
+            return f"its forward pass changes the buffer {moving[0]}, one client at a time"
+        if self._objective.of_batch is not None:
+            return "its loss takes the model itself, one client at a time"
+        return None
+
     def _form(self) -> Form:
         chain = dense_chain(self._module, self._layout)
-        plain = self._loss is functional.cross_entropy and self.device.type == "cpu"
-        if chain is not None and plain and chain.outputs >= (self.dataset.classes or chain.outputs + 1):
+        classes = self.dataset.classes if self.dataset.why_no_classes() is None else None
+        plain = self._objective.plain and self.device.type == "cpu" and self._samples.floating
+        if chain is not None and plain and classes is not None and chain.outputs >= classes:
             return ByHand(chain, self._layout, self._samples)
-        stacked = Stacked(self._module, self._layout, self._loss)
+        criterion = self._objective.criterion or functional.cross_entropy  # the latter is never asked
+        stacked = Stacked(self._module, self._layout, criterion)
         return Mapped(self._module, self._layout, self._samples, self._masks, stacked, self._rate)
 
     def _build(self, seed: int) -> nn.Module:
@@ -199,7 +256,7 @@ class ModuleWorkload:
             torch.manual_seed(number(seed, "initial"))
             return _own_copy(self._given()).to(self.dtype)  # it may give the same module again and again
 
-    def _few_inputs(self) -> Tensor:
+    def _few_inputs(self) -> Tree:
         few = Batch(0, 0, np.arange(min(_TRIAL, self.dataset.size)))
         return as_convolutions_like(self._samples.train((few,))[0])
 
@@ -214,7 +271,7 @@ class ModuleWorkload:
             # The old statistics are weighted by 0, but 0 times infinity of a diverged client is NaN.
             self._flat[self.parameters : self._layout.moving].zero_()
 
-    def _forward(self, inputs: Tensor, labels: Tensor, batch: Batch) -> Tensor:
+    def _forward(self, inputs: Tree, labels: Tree | None, batch: Batch) -> Tensor:
         if self._random is False:
             return self._loss_of(inputs, labels, batch)
         with torch.random.fork_rng(devices=[]):
@@ -225,30 +282,45 @@ class ModuleWorkload:
                 self._random = not torch.equal(before, torch.get_rng_state())
         return loss
 
-    def _loss_of(self, inputs: Tensor, labels: Tensor, batch: Batch) -> Tensor:
+    def _loss_of(self, inputs: Tree, labels: Tree | None, batch: Batch) -> Tensor:
         try:
-            outputs = self._module(inputs)
-            self._check_width(outputs)
-            return self._loss(outputs, labels)
+            if self._objective.of_batch is not None:
+                return self._loss_of_batch(inputs, labels)
+            outputs = call(self._module, as_convolutions_like(inputs))
+            self._check_width(outputs, labels)
+            return self._loss_of_outputs(outputs, labels)
         except UserError:
             raise
-        except (ValueError, RuntimeError, IndexError) as error:  # e.g. one sample has no batch statistics
-            where = f"client {batch.client}'s batch of {len(labels)} at step {batch.counter}"
+        except _OF_USERS as error:  # e.g. one sample has no batch statistics
+            where = f"client {batch.client}'s batch of {count(inputs)} at step {batch.counter}"
             raise UserError(f"{self.name} fails on {where}: {_first_line(error)}") from error
 
-    def _check_width(self, outputs: Tensor) -> None:
-        classes = self.dataset.classes
-        if self._loss is not functional.cross_entropy or classes is None or outputs.ndim < 2:
+    def _loss_of_outputs(self, outputs: object, labels: Tree | None) -> Tensor:
+        assert self._objective.criterion is not None
+        return one_number(self._objective.criterion(outputs, labels), self._objective.name)
+
+    def _loss_of_batch(self, inputs: Tree, labels: Tree | None) -> Tensor:
+        assert self._objective.of_batch is not None
+        whole = self.dataset.roles.whole(inputs, labels)
+        return one_number(self._objective.of_batch(self._module, whole), self._objective.name)
+
+    def _check_width(self, outputs: object, labels: Tree | None) -> None:
+        classes, width = self.dataset.classes, None
+        if classes is None or not isinstance(outputs, Tensor) or not isinstance(labels, Tensor):
             return
-        if outputs.shape[1] < classes:
-            raise UserError(
-                f"{self.name} has {outputs.shape[1]} outputs, but {self.dataset.name} has {classes} classes"
-            )
+        if self._objective.plain and outputs.ndim >= 2:
+            width = outputs.shape[1]
+        elif self._objective.in_sequences:
+            width = class_scores(outputs, labels)[0].shape[1]
+        if width is not None and width < classes:
+            raise UserError(f"{self.name} has {width} outputs, but {self.dataset.name} has {classes} classes")
 
 
-def as_convolutions_like(inputs: Tensor) -> Tensor:
+def as_convolutions_like(inputs: Tree) -> Tree:
     """Images with their channels last in memory: a processor's convolutions take a third less time."""
-    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+    if not isinstance(inputs, Tensor) or inputs.ndim != 4:
+        return inputs
+    return inputs.contiguous(memory_format=torch.channels_last)
 
 
 def _usable(device: str) -> torch.device:

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from swiftfl.data.augment import Augment
 from swiftfl.data.dataset import Dataset
+from swiftfl.data.source import Source, Stored
+from swiftfl.data.tree import Tree, map_tree
+from swiftfl.errors import UserError
 from swiftfl.sample import Batch
 
 
@@ -17,7 +20,8 @@ class Samples:
     """Batches are gathered in one go for a whole group, augmented raw, and then made floating.
 
     Images that come as uint8 stay so in memory (a quarter of the size) and are scaled when gathered;
-    floating inputs that need no augmentation are normalised once, here.
+    floating inputs that are in memory and need no augmentation are normalised once, here. Whole numbers
+    (token ids) and truth values (masks) stay what they are.
     """
 
     def __init__(
@@ -26,46 +30,81 @@ class Samples:
         self.device = device
         self._dtype = dtype
         self._augment = augment
+        first = dataset.train.cut(0, 1)[0]
+        self.plain = isinstance(first, Tensor)
+        self.floating = isinstance(first, Tensor) and _becomes_floating(first)
+        if augment is not None and not self.plain:
+            raise UserError("augmentation needs images as the only input")
         self._shift, self._scale = _affine(dataset, device, dtype)
-        self._once = augment is None and dataset.train_inputs.is_floating_point()
-        train, test = dataset.train_inputs.to(device), dataset.test_inputs.to(device)
-        self._train_inputs = self._ready(train) if self._once else train
-        self._test_inputs = self._ready(test) if self._once else test
-        self._train_labels = dataset.train_labels.to(device)
-        self._test_labels = dataset.test_labels.to(device)
+        self._train = self._prepared(dataset.train)
+        self._test = self._train if dataset.test is dataset.train else self._prepared(dataset.test)
 
-    def train(self, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+    def train(self, batches: Sequence[Batch]) -> tuple[Tree, Tree | None]:
         """Inputs and labels of these batches, one after the other."""
         if len(batches) == 1:
-            indices = torch.from_numpy(batches[0].indices)
+            positions = batches[0].indices
         else:
-            indices = torch.from_numpy(np.concatenate([batch.indices for batch in batches]))
-        if self._train_inputs.device.type != "cpu":
-            indices = indices.to(self._train_inputs.device)
-        inputs = self._train_inputs.index_select(0, indices)
-        if self._augment is not None:
-            inputs = self._augment(inputs, batches)
-        if not self._once:
-            inputs = self._ready(inputs)
-        return inputs, self._train_labels.index_select(0, indices)
+            positions = np.concatenate([batch.indices for batch in batches])
+        inputs, labels = self._train.take(positions)
+        if self._augment is not None and isinstance(inputs, Tensor):
+            inputs = self._augment(inputs.to(self.device), batches)
+        return self._finished(self._train, inputs, labels)
 
-    def test(self, chunk: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def test(self, chunk: int) -> Iterator[tuple[Tree, Tree | None]]:
         """The test set in pieces, never augmented."""
-        for start in range(0, len(self._test_labels), chunk):
-            inputs = self._test_inputs[start : start + chunk]
-            yield inputs if self._once else self._ready(inputs), self._test_labels[start : start + chunk]
+        for start in range(0, len(self._test), chunk):
+            yield self._finished(self._test, *self._test.cut(start, start + chunk))
+
+    def _prepared(self, source: Source) -> Source:
+        """What is in memory goes to the device; floating numbers get their type and normalisation."""
+        if not isinstance(source, Stored):
+            return source
+        inputs = map_tree(lambda t: t.to(self.device), source.inputs)
+        if self._augment is None:
+            inputs = map_tree(lambda t: self._ready(t) if t.is_floating_point() else t, inputs)
+        return Stored(inputs, None if source.labels is None else map_tree(self._label, source.labels))
+
+    def _finished(self, source: Source, inputs: Tree, labels: Tree | None) -> tuple[Tree, Tree | None]:
+        if not isinstance(source, Stored):
+            inputs = map_tree(lambda t: self._ready(t.to(self.device)), inputs)
+            return inputs, None if labels is None else map_tree(self._label, labels)
+        if self._augment is not None:
+            return map_tree(self._ready, inputs), labels
+        return map_tree(lambda t: self._ready(t) if t.dtype == torch.uint8 else t, inputs), labels
 
     def _ready(self, inputs: Tensor) -> Tensor:
+        if not _becomes_floating(inputs):
+            return inputs
         floating = inputs.to(self._dtype)
+        if inputs.dtype == torch.uint8 and not self.plain:
+            return floating / 255
         if self._shift is None:
             return floating
         return torch.addcmul(self._shift, floating, self._scale)
 
+    def _label(self, labels: Tensor) -> Tensor:
+        """Targets are as precise as the model; classes are int64."""
+        if labels.is_floating_point():
+            return labels.to(self.device, self._dtype)
+        return labels.to(self.device) if labels.is_complex() else labels.to(self.device, torch.int64)
+
+
+def count(inputs: Tree) -> int:
+    """How many samples a batch has."""
+    while not isinstance(inputs, Tensor):
+        inputs = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs[0]
+    return len(inputs)
+
+
+def _becomes_floating(inputs: Tensor) -> bool:
+    return inputs.is_floating_point() or inputs.dtype == torch.uint8
+
 
 def _affine(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> tuple[Tensor | None, Tensor]:
     """Scaling by 255 and normalisation as one shift + scale * raw; no shift means: leave as it is."""
-    top = 255.0 if dataset.train_inputs.dtype == torch.uint8 else 1.0
-    ones = (1,) * (len(dataset.shape) - 1)
+    inputs = dataset.train.cut(0, 1)[0]
+    top = 255.0 if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 else 1.0
+    ones = (1,) * (inputs.ndim - 2) if isinstance(inputs, Tensor) else ()
     if not dataset.mean:
         scale = torch.full((1, *ones), 1.0 / top, dtype=dtype, device=device)
         return (torch.zeros_like(scale) if top != 1.0 else None), scale

@@ -7,22 +7,22 @@ about half the overhead of vmap(grad(...)), which traces both passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
+from swiftfl.data.tree import Tree
 from swiftfl.vector import Vector
 from swiftfl.workload.flat import Layout, Piece
+from swiftfl.workload.losses import Criterion, scores_of
 
 
 class Stacked:
     """Gradients of stacked vectors (clients, size) by mapping the module over its parameters."""
 
-    def __init__(self, module: nn.Module, layout: Layout, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, module: nn.Module, layout: Layout, loss: Criterion) -> None:
         self._module = module
         self._layout = layout
         self._plain = loss is functional.cross_entropy
@@ -31,7 +31,7 @@ class Stacked:
         self._test = vmap(self._call, in_dims=(0, 0, None))
 
     def gradients(
-        self, flat: Tensor, inputs: Tensor, labels: Tensor, masks: dict[str, Tensor]
+        self, flat: Tensor, inputs: Tree, labels: Tree, masks: dict[str, Tensor]
     ) -> tuple[Vector, Vector, Vector | None]:
         """(clients, size) gradients, (clients,) losses, (clients, buffers) batch statistics."""
         leaves = {p.name: _view(flat, p).detach().requires_grad_() for p in self._layout.parameters}
@@ -48,7 +48,7 @@ class Stacked:
         values = self._gather(seen) if self._layout.buffers else None
         return g, losses.detach().cpu().numpy(), values
 
-    def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
+    def outputs(self, flat: Tensor, inputs: Tree) -> Tensor:
         """(clients, samples, classes) of the same inputs for every client."""
         tensors = {p.name: _view(flat, p) for p in self._layout.parameters}
         running = {p.name: _view(flat, p) for p in self._layout.buffers}
@@ -56,13 +56,16 @@ class Stacked:
         return outputs
 
     def _call(
-        self, parameters: dict[str, Tensor], running: dict[str, Tensor], inputs: Tensor
+        self, parameters: dict[str, Tensor], running: dict[str, Tensor], inputs: Tree
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One client: its outputs, and its running buffers as the forward pass left them."""
-        return functional_call(self._module, {**parameters, **running}, (inputs,)), running
+        arguments = inputs if isinstance(inputs, tuple) else () if isinstance(inputs, dict) else (inputs,)
+        named = inputs if isinstance(inputs, dict) else {}
+        said = functional_call(self._module, {**parameters, **running}, arguments, named)
+        return scores_of(said), running
 
-    def _loss_of_each(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        if not self._plain or outputs.ndim != 3:
+    def _loss_of_each(self, outputs: Tensor, labels: Tree) -> Tensor:
+        if not self._plain or outputs.ndim != 3 or not isinstance(labels, Tensor):
             losses: Tensor = self._losses(outputs, labels)
             return losses
         return cross_entropy_of_each(outputs, labels).mean(dim=1)

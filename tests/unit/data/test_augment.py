@@ -4,6 +4,7 @@ import torch
 
 from swiftfl.data.augment import Augment
 from swiftfl.data.dataset import Dataset
+from swiftfl.data.source import Stored
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
 from swiftfl.workload.samples import Samples
@@ -48,7 +49,7 @@ def test_a_group_is_augmented_as_its_batches_alone():
 def test_raw_images_are_padded_black_then_normalised():
     raw = torch.full((4, 2, 6, 6), 255, dtype=torch.uint8)
     labels = torch.zeros(4, dtype=torch.int64)
-    data = Dataset("d", raw, labels, raw, labels, 1, mean=(0.5, 0.25), std=(0.5, 0.5))
+    data = Dataset("d", Stored(raw, labels), Stored(raw, labels), classes=1, mean=(0.5, 0.25), std=(0.5, 0.5))
     samples = Samples(data, torch.device("cpu"), torch.float32, Augment(padding=4))
     inputs, _ = samples.train([Batch(0, 1, np.arange(4)), Batch(1, 1, np.arange(2))])
     assert inputs.shape == (6, 2, 6, 6)

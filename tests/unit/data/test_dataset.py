@@ -5,6 +5,7 @@ import torch
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.digits import digits
 from swiftfl.data.partitions import iid
+from swiftfl.data.source import Stored
 from swiftfl.errors import UserError
 
 
@@ -17,7 +18,9 @@ def tiny(**change):
         "test_labels": torch.tensor([0, 1]),
         "classes": 2,
     }
-    return Dataset(**{**fields, **change})
+    fields |= change
+    parts = [fields.pop(f"{part}_{kind}") for part in ("train", "test") for kind in ("inputs", "labels")]
+    return Dataset(fields.pop("name"), Stored(*parts[:2]), Stored(*parts[2:]), **fields)
 
 
 def test_digits_are_all_there_scaled_and_split_by_class():
@@ -40,7 +43,8 @@ def test_digits_are_all_there_scaled_and_split_by_class():
         ({"test_labels": torch.tensor([0, 2])}, r"test set: labels go from 0 to 2, but must be in \[0, 2\)"),
         ({"test_inputs": torch.zeros(2, 4)}, "test inputs"),
         ({"test_labels": torch.tensor([0.0, 1.0])}, "int64"),
-        ({"train_inputs": torch.zeros(4, 3, dtype=torch.int32)}, "floating or uint8"),
+        ({"train_inputs": torch.zeros(4, 3, dtype=torch.int32)}, r"inputs differ: \(3,\) torch.int32 and"),
+        ({"train_labels": torch.tensor([0, -1, 0, 1])}, "classes are counted from 0"),
         ({"mean": (0.1,), "std": (1.0,)}, "one number per channel"),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from swiftfl.data import cifar10 as cifar
-from swiftfl.data import dataset, from_tensors, from_torch_dataset
+from swiftfl.data import dataset
 from swiftfl.data import fashion_mnist as fashion
 from swiftfl.data.download import Archive, cache_folder, fetch
 from swiftfl.errors import UserError
@@ -229,21 +229,6 @@ def test_the_real_cifar10():
         mean = counts @ values
         assert mean == pytest.approx(data.mean[k], abs=1e-3)
         assert (counts @ (values - mean) ** 2) ** 0.5 == pytest.approx(data.std[k], abs=1e-3)
-
-
-def test_the_users_own_tensors_and_datasets():
-    x, y = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2], dtype=torch.int32)
-    data = from_tensors(x, y, x[:2], y[:2])
-    assert (data.classes, data.train_labels.dtype) == (3, torch.int64)
-    targets = from_tensors(x, x[:, :1], x, x[:, :1])
-    assert targets.classes is None
-    assert (targets.labels == 0).all()
-    same = from_torch_dataset(torch.utils.data.TensorDataset(x, y), torch.utils.data.TensorDataset(x, y))
-    assert torch.equal(same.train_inputs, x)
-    pairs = [(np.full((2, 2), k, np.uint8), k % 2) for k in range(4)]
-    assert from_torch_dataset(pairs, pairs).train_inputs.dtype == torch.uint8
-    with pytest.raises(UserError, match="differ in shape"):
-        from_torch_dataset([*pairs, (np.zeros(3, np.uint8), 0)], pairs)
 
 
 @pytest.mark.parametrize(
