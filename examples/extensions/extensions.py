@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor, nn
 
 from swiftfl.algorithms import Context, algorithm

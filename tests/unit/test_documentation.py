@@ -31,7 +31,7 @@ def test_the_readme_example_prints_what_it_says() -> None:
     assert [float(number) for number in NUMBER.findall(printed)] == pytest.approx(expected, rel=0.03)
 
 
-@pytest.mark.parametrize("page", ["verbs.md", "runs.md", "cifar10.md", "optimizers.md"])
+@pytest.mark.parametrize("page", ["verbs.md", "runs.md", "cifar10.md", "optimizers.md", "data.md"])
 def test_the_sessions_of_a_page_are_true(page: str) -> None:
     failures, tried = doctest.testfile(str(ROOT / "docs" / page), module_relative=False, encoding="utf-8")
     assert tried > 0

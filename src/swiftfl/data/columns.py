@@ -7,7 +7,7 @@ Hugging Face datasets are read sample by sample. What is neither is refused with
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,8 +18,8 @@ from torch.utils import data as torch_data
 from swiftfl.data.frames import is_frame, library_of, table
 from swiftfl.data.leaf import as_tree
 from swiftfl.data.roles import Roles, roles_of
-from swiftfl.data.source import Indexed, Read, Source, Stored
-from swiftfl.data.tree import Tree, leaves, map_tree
+from swiftfl.data.source import Indexed, Read, Source, Stored, divided
+from swiftfl.data.tree import leaves
 from swiftfl.errors import UserError
 
 
@@ -75,13 +75,7 @@ def _stored(value: object, roles: Roles, what: str) -> Stored:
     for place, tensor in leaves(tree):
         if tensor.ndim == 0:
             raise UserError(f"{what}{place} is one number; the first dimension must be the samples")
-    inputs, labels = roles.split(tree)
-    return Stored(inputs, None if labels is None else as_labels(labels))
-
-
-def as_labels(labels: Tree) -> Tree:
-    """Whole numbers of any kind as int64."""
-    return map_tree(lambda t: t if t.is_floating_point() or t.is_complex() else t.long(), labels)
+    return Stored(*divided(tree, roles))
 
 
 def _samples(value: Indexed, what: str, choices: Choices) -> Given:
@@ -100,9 +94,7 @@ def _samples(value: Indexed, what: str, choices: Choices) -> Given:
     source = Read(value, roles, choices.memory, what)
     needed = source.sample_bytes * len(source)
     if needed <= choices.memory:
-        stored = source.all()
-        labels = None if stored.labels is None else as_labels(stored.labels)
-        return Given(replace(stored, labels=labels), roles, groups)
+        return Given(source.all(), roles, groups)
     note = (
         f"{what}: {len(source):,} samples of {source.sample_bytes:,} bytes do not fit in "
         f"{choices.memory:,.0f} bytes (memory=), so they are read by position whenever they are needed"

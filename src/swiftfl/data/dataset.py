@@ -51,10 +51,10 @@ class Dataset:
     def __post_init__(self) -> None:
         _check(f"{self.name} training set", self.train, self.classes)
         if self.test is not self.train:
-            _check(f"{self.name} test set", self.test, self.classes)
             train, test = _first(self.train), _first(self.test)
             _check_alike(f"{self.name}: training and test inputs", train[0], test[0])
             _check_alike(f"{self.name}: training and test labels", train[1], test[1])
+            _check(f"{self.name} test set", self.test, self.classes)
         if self.groups is not None and len(self.groups) != self.size:
             raise UserError(f"{self.name}: {len(self.groups)} groups for {self.size} training samples")
         _check_normalisation(self)
@@ -137,7 +137,7 @@ def _check(what: str, source: Source, classes: int | None) -> None:
         raise UserError(f"{what} is empty")
     labels = source.all_labels() if isinstance(source, Stored) else _first(source)[1]
     if classes is not None:
-        _check_labels(what, labels, classes)
+        check_labels(what, labels, classes)
 
 
 def _check_tensors(what: str, source: Stored) -> None:
@@ -155,7 +155,8 @@ def _check_tensors(what: str, source: Stored) -> None:
             check_finite(named, tensor)
 
 
-def _check_labels(what: str, labels: Tree | None, classes: int) -> None:
+def check_labels(what: str, labels: Tree | None, classes: int) -> None:
+    """Classes are int64 in [0, classes)."""
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64:
         kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise UserError(f"{what}: labels of classes must be int64, not {kind}")

@@ -9,12 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from swiftfl.data.columns import Choices, Given, read_given
-from swiftfl.data.dataset import IGNORED, Dataset
+from swiftfl.data.dataset import Dataset, check_labels
 from swiftfl.data.frames import library_of
 from swiftfl.data.partition import Indices, Partition
 from swiftfl.data.registry import dataset
 from swiftfl.data.source import Chained, Source, Stored, joined
-from swiftfl.data.tree import Tree, difference, of_samples
+from swiftfl.data.tree import difference, of_samples
 from swiftfl.errors import UserError
 
 MEMORY = 1e9
@@ -78,7 +78,7 @@ def as_dataset(
         name,
         given.source,
         held_out.source,
-        classes=_classes(given.source, held_out.source) if classes is None else classes,
+        classes=_classes(name, given.source, held_out.source) if classes is None else classes,
         groups=_group_numbers(given.groups if column is not None else groups, len(given.source), name),
         parts=parts,
         roles=given.roles,
@@ -151,19 +151,17 @@ def _form(given: Given) -> str:
     )
 
 
-def _classes(*sources: Source) -> int | None:
+def _classes(name: str, *sources: Source) -> int | None:
     """How many classes whole-numbered labels have; None for targets, and where there are no labels."""
     first = sources[0].cut(0, 1)[1]
     if not isinstance(first, Tensor) or first.is_floating_point() or first.is_complex():
         return None
-    highest = [_highest(source.all_labels()) for source in dict.fromkeys(sources)]
-    return 1 + max(0, *highest) if highest else None
-
-
-def _highest(labels: Tree | None) -> int:
-    if not isinstance(labels, Tensor) or not labels.numel():
-        return IGNORED
-    return int(labels.max())
+    every = [found for source in sources if isinstance(found := source.all_labels(), Tensor)]
+    labels = [found for found in every if found.numel() and found.dtype == first.dtype]
+    classes = 1 + max([0, *(int(found.max()) for found in labels)])
+    for found in labels:
+        check_labels(name, found, classes)
+    return classes
 
 
 def _group_numbers(groups: object, samples: int, name: str) -> Indices | None:

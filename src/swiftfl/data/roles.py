@@ -76,6 +76,8 @@ def roles_of(
 ) -> Roles:
     """The roles of samples like this one; `label`, `inputs` and `left_out` name entries of a dict."""
     if isinstance(sample, Mapping):
+        if not sample:
+            raise UserError(f"{what} is an empty dict")
         named = [key for key in LABEL_KEYS if key in sample and key != left_out]
         key = label or (named[0] if named else "")
         wanted = inputs if inputs is None or isinstance(inputs, str) else tuple(inputs)

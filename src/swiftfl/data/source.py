@@ -107,7 +107,7 @@ class Read:
         whole = join(torch.stack, [self._sample(int(k)) for k in positions])
         for _, tensor in leaves(whole):
             check_finite(self._what, tensor)
-        return self._roles.split(whole)
+        return divided(whole, self._roles)
 
     def cut(self, start: int, stop: int) -> Rows:
         return self.take(np.arange(start, min(stop, len(self))))
@@ -119,9 +119,9 @@ class Read:
 
     def all_labels(self) -> Tree | None:
         """Every sample is read once for it, at the first call."""
-        if self._labels is None and self._roles.split(self._sample(0))[1] is not None:
+        if self._labels is None and divided(self._sample(0), self._roles)[1] is not None:
             _LOG.info("%s: reading %d samples for their labels", self._what, len(self))
-            found = (self._roles.split(self._sample(k))[1] for k in range(len(self)))
+            found = (divided(self._sample(k), self._roles)[1] for k in range(len(self)))
             self._labels = join(torch.stack, [label for label in found if label is not None])
         return self._labels
 
@@ -181,6 +181,16 @@ class Chained:
         found = [source.all_labels() for source in self._sources]
         labels = [label for label in found if label is not None]
         return join(torch.cat, labels) if labels else None
+
+
+def divided(whole: Tree, roles: Roles) -> Rows:
+    """Inputs and labels; labels that are whole numbers of any kind become int64."""
+    inputs, labels = roles.split(whole)
+    return inputs, None if labels is None else map_tree(_label, labels)
+
+
+def _label(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.long()
 
 
 def joined(samples: Sequence[Rows]) -> Stored:
