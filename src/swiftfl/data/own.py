@@ -57,11 +57,9 @@ def as_dataset(
         options = {"test": test, "clients": clients, "groups": groups, "classes": classes}
         _refuse_options(train, {**options, "label": label, "inputs": inputs})
         return dataset(train) if isinstance(train, str) else train
-    if not isinstance(memory, int | float) or not memory >= 0:
-        raise UserError(f"memory must be a number of bytes, not {memory!r}")
     column = groups if isinstance(groups, str) else None
     chosen = inputs if inputs is None or isinstance(inputs, str) else tuple(inputs)
-    choices = Choices(label, chosen, column, memory)
+    choices = Choices(label, chosen, column, _checked_bytes(memory))
     given, parts = _read(train, f"{name}: train", clients, choices)
     if parts is not None and groups is not None:
         raise UserError(f"{name}: data that are split by client have no groups=: leave it out")
@@ -84,6 +82,12 @@ def as_dataset(
         roles=given.roles,
         notes=tuple(note for note in notes if note is not None),
     )
+
+
+def _checked_bytes(memory: object) -> float:
+    if not isinstance(memory, int | float) or not memory >= 0:
+        raise UserError(f"memory must be a number of bytes, not {memory!r}")
+    return memory
 
 
 def _read(value: object, what: str, clients: int | None, choices: Choices) -> tuple[Given, Partition | None]:

@@ -333,9 +333,7 @@ def test_very_uneven_work_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         {"data.partition": "by_size:1,20,20,20", "topology.clients": 4, "engine.epochs": 1}
     )
     run(config)
-    told = (
-        r"client 1 has 471 samples and client 0 has 24: an epoch is 30 steps and 2, 15.0 times"
-    )
+    told = r"client 1 has 471 samples and client 0 has 24: an epoch is 30 steps and 2, 15.0 times"
     assert re.search(told, capsys.readouterr().err)
     run(config.with_changes({"engine.epochs": None, "engine.iterations": 8}))
     assert capsys.readouterr().err == ""
