@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -208,10 +209,10 @@ class ModuleWorkload:
         found = [class_scores(output, labels) for output in outputs]
         return torch.stack([(scores.argmax(dim=1) == true).sum() for scores, true in found])
 
-    def outputs(self, x: Vector, inputs: Tree) -> object:
+    def outputs(self, x: Vector, inputs: Tree) -> Any:
         """What the model says to these inputs."""
         self._flat.copy_(torch.from_numpy(x))
-        out: object = call(self._module, as_convolutions_like(inputs))
+        out = call(self._module, as_convolutions_like(inputs))
         self._settled.settle()
         return out
 
