@@ -10,12 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import swiftfl
 from swiftfl.algorithm import Algorithm
 from swiftfl.engines import Setup
+from swiftfl.engines.live.journal import read_incarnations
 from swiftfl.engines.live.local.engine import Local
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
+from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.membership import Dynamics, Membership
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
@@ -85,7 +89,7 @@ def resumed(setup: Setup, folder: Path, elapsed: float = 0.0) -> contextlib.Abst
     return running(setup, folder, find_resume_point(folder, setup, elapsed))
 
 
-def events(engine: Local, kind: str) -> list[dict[str, Any]]:
+def events(engine: SupervisedRun, kind: str) -> list[dict[str, Any]]:
     """All events of a kind so far."""
     return [row for row in engine.supervisor._log if row["event"] == kind]
 
@@ -97,7 +101,7 @@ def until(happened: Callable[[], bool], what: str = "what is awaited", limit: fl
         time.sleep(0.01)
 
 
-def steps(engine: Local) -> list[float]:
+def steps(engine: SupervisedRun) -> list[float]:
     return engine.status.column("c")
 
 
@@ -123,3 +127,25 @@ def pids(engine: Local) -> list[int]:
 
 def shared_memory_files() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if "swiftfl" in name}  # noqa: PTH208
+
+
+def check_conditions(folder: Path, n: int, edges: set[tuple[int, int]], members: set[int]) -> None:
+    """(a)-(d) for uniform influence, by the weights that clients wrote down last.
+
+    Each w_i sums to one and has weight along edges only, nobody's own is less than 1/n, and the expected
+    matrix is symmetric.
+    """
+    weights = np.zeros((n, n))
+    for i in members:
+        w = read_incarnations(folder, i, n)[-1].terms[-1][1].w
+        assert {(min(i, k), max(i, k)) for k in w.of} == {edge for edge in edges if i in edge}
+        weights[i, i] = w.own
+        for k, value in w.of.items():
+            weights[k, i] = value
+    there = sorted(members)
+    inner = weights[np.ix_(there, there)]
+    assert (inner >= 0).all()
+    assert np.allclose(inner.sum(axis=0), 1.0)
+    assert np.allclose(inner.sum(axis=1), 1.0)
+    assert (np.diag(inner) >= 1 / len(there) - 1e-12).all()
+    assert np.allclose(inner, inner.T)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_worlds import until
+from live_worlds import check_conditions, until
 from mpi_jobs import LIMIT, Job, end, needs_mpi, no_job_is_left, pid_of, swiftfl
 
 from swiftfl.cli.main import run_command
@@ -158,11 +158,11 @@ def test_a_run_over_an_edge_file_has_a_loss_curve(tmp_path: Path) -> None:
 # --- stopped ranks and stopped runs --------------------------------------------------------------
 
 
-def unhurried(folder: Path, algorithm: str, epochs: int, every: float = 2.0) -> Path:
+def unhurried(folder: Path, algorithm: str, epochs: int, every: float = 2.0, **more: Any) -> Path:
     """A configuration whose gradients take a moment, so that there is time to do something to the run."""
     changes = {"algorithm.name": algorithm, "engine.name": "mpi", "engine.epochs": epochs}
     changes |= {"engine.live.gradient_seconds": 0.02, "engine.live.evaluate_seconds": every}
-    config = recipe("digits").with_changes(changes)
+    config = recipe("digits").with_changes({**changes, **more})
     file = folder / "config.json"
     file.write_text(config.model_dump_json())
     return file
@@ -267,3 +267,79 @@ def test_a_run_is_resumed_twice_and_replayed(
     assert sorted(sessions) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert run_command(["replay", str(out)]) == 0
     assert "3 of 3" in capsys.readouterr().out
+
+
+# --- planned changes -----------------------------------------------------------------------------
+
+CHANGES = [
+    {"iteration": 60, "event": "edge_down", "edge": [0, 1]},
+    {"iteration": 60, "event": "edge_up", "edge": [0, 2]},
+    {"iteration": 120, "event": "join", "client": 3},
+]
+
+
+def check_changes(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    happened = [event for event in rows_of(out, "events.jsonl") if event["event"] in ("renew", *KINDS)]
+    assert [event["event"] for event in happened] == ["edge_down", "edge_up", "renew", "join", "renew"]
+    assert [event["checked"] for event in happened if event["event"] == "renew"] == ["abcd", "abcd"]
+    check_conditions(out / "clients", 4, {(1, 2), (2, 3), (0, 3), (0, 2)}, {0, 1, 2, 3})
+    first = read_incarnations(out / "clients", 3, 4)[0]
+    assert first.how == "model"
+    assert first.source[1] > 0, "it started from a model that somebody had trained"
+    assert strict_json((out / "summary.json").read_text())["lost"] == []
+    assert run_command(["replay", str(out)]) == 0
+    assert "4 of 4" in capsys.readouterr().out
+
+
+KINDS = ("edge_down", "edge_up", "join", "leave")
+
+
+@needs_mpi
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd"])
+def test_edges_change_and_a_rank_joins(
+    tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = unhurried(tmp_path, algorithm, 6, **{"engine.network": {"changes": CHANGES}})
+    out = tmp_path / "run"
+    done = end(swiftfl(4, "run", str(config), "--out", str(out)))
+    assert done.returncode == 0, done.stderr
+    check_changes(out, capsys)
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd"])
+def test_a_run_with_changes_is_resumed(
+    tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stopped before the join, and after it."""
+    config = unhurried(tmp_path, algorithm, 8, **{"engine.network": {"changes": CHANGES}})
+    out = tmp_path / "run"
+    job = swiftfl(4, "run", str(config), "--out", str(out))
+    for n in (3, 4):
+        under_way(job, out, n)
+        job.send_signal(signal.SIGUSR1)
+        stopped = end(job)
+        assert stopped.returncode == 130, stopped.stderr
+        job = swiftfl(4, "resume", str(out))
+    done = end(job)
+    assert done.returncode == 0, done.stderr
+    check_changes(out, capsys)
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd", "allreduce"])
+def test_ranks_leave(tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also the first, which still leads the run."""
+    changes = [{"iteration": 60 + 60 * i, "event": "leave", "client": i} for i in (0, 2)]
+    config = unhurried(tmp_path, algorithm, 6, **{"engine.network": {"changes": changes}})
+    out = tmp_path / "run"
+    done = end(swiftfl(4, "run", str(config), "--out", str(out), "--json"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["lost"] == []
+    events = [event for event in rows_of(out, "events.jsonl") if event["event"] in ("leave", "renew")]
+    assert [event["event"] for event in events] == ["leave", "renew"] * 2
+    assert [event["clients"] for event in events if event["event"] == "renew"] == [3, 2]
+    assert run_command(["replay", str(out)]) == 0
+    assert "4 of 4" in capsys.readouterr().out

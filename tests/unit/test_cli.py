@@ -196,10 +196,7 @@ BAD = [
     ("run digits --engine sampled --slowdown 1:4", "--slowdown is for engine virtual, local or mpi"),
     ("run digits --engine sampled --costs costs.json", "--costs is for engine virtual, not sampled"),
     ("run digits --engine local --costs costs.json", "--costs is for engine virtual, not local"),
-    (
-        "run digits --engine local --network costs.json",
-        "--network is for engine virtual or sampled, not local",
-    ),
+    ("run digits --engine local --network late.json", "crash of client 99 needs the virtual engine"),
     ("run digits --clusters 2", "--clusters is for ring_of_cliques, not topology ring"),
     ("run digits --topology ring_of_cliques", "--clusters is missing"),
     ("run digits --topology ring:degree=2", "degree is for random_regular"),

@@ -226,7 +226,6 @@ _USED_BY: dict[str, tuple[str, ...]] = {
     "engine.costs": ("virtual",),
     "engine.costs.slowdowns": ("virtual", "local", "mpi"),
     "engine.costs.trace": ("virtual", "local", "mpi"),
-    "engine.network": ("virtual", "sampled"),
     "engine.network.measure_every": ("virtual", "local", "mpi"),
     "engine.live": ("local", "mpi"),
     "engine.live.restart_lost": ("local",),

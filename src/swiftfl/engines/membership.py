@@ -230,6 +230,21 @@ class Membership:
         (self.up.add if up else self.up.discard)(edge)
         return True
 
+    def possible_edges(self) -> set[tuple[int, int]]:
+        """Every edge that there is or that a planned change may bring."""
+        planned = [change.edge for change in self.dynamics.changes if change.edge is not None]
+        return self.edges | {(min(edge), max(edge)) for edge in planned}
+
+    def take_in(self, i: int) -> None:
+        """Client i is there, and everybody knows."""
+        self.present.add(i)
+        self.known.add(i)
+
+    def strike_off(self, i: int) -> None:
+        """Client i is not there, and everybody knows."""
+        self.present.discard(i)
+        self.known.discard(i)
+
     # --- renewal -------------------------------------------------------------------------------
 
     def measure(self, steps: Sequence[int], away: set[int]) -> None:

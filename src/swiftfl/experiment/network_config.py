@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from swiftfl.engines.live.changes import LIVE_CHANGES, when
 from swiftfl.engines.membership import Change, Dynamics, Rates
 from swiftfl.experiment.section import Seconds, Section
 from swiftfl.settings import Count
@@ -54,5 +55,28 @@ class NetworkConfig(Section):
 
     def check_engine(self, name: str) -> None:
         """Refuse what this engine cannot do."""
-        if name not in ("virtual", "sampled") and self != NetworkConfig(measure_every=self.measure_every):
-            raise ValueError("planned changes of the network need a simulated engine")
+        if name in ("local", "mpi"):
+            self._check_live(name)
+
+    def _check_live(self, name: str) -> None:
+        """Real clients join and leave, and edges come and go, as planned; the rest is for virtual time."""
+        plain = NetworkConfig(changes=self.changes, measure_every=self.measure_every)
+        for key, value in self:
+            if value != getattr(plain, key):
+                raise ValueError(
+                    f"engine.network.{key} needs the virtual engine: in engine {name} clients crash when "
+                    "somebody kills them, and that is noticed at once"
+                )
+        left: set[int] = set()
+        for change in sorted((each.change for each in self.changes), key=when):
+            if change.kind not in LIVE_CHANGES:
+                raise ValueError(
+                    f"{change.kind} of client {change.client} needs the virtual engine: engine {name} can do "
+                    f"{', '.join(LIVE_CHANGES)}; for a crash, kill the process of a client"
+                )
+            if name == "mpi" and change.kind == "join" and change.client in left:
+                raise ValueError(
+                    f"client {change.client} joins again after it has left: that needs another engine"
+                )
+            if change.kind == "leave":
+                left.add(change.client)

@@ -22,7 +22,7 @@ from swiftfl.engines.live.background import Background
 from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
 from swiftfl.engines.live.journal import Journal, version
 from swiftfl.engines.live.saves import Saver
-from swiftfl.engines.live.status import Order, Tally
+from swiftfl.engines.live.status import HOLDS, Order, Tally
 from swiftfl.engines.setup import Setup, refuse_rounds
 from swiftfl.engines.terms import Terms
 from swiftfl.sample import Slope
@@ -43,7 +43,7 @@ from swiftfl.verbs import (
     Verb,
 )
 
-Outcome = Literal["stopped", "finished"]
+Outcome = Literal["stopped", "finished", "left"]
 
 
 class Control(Protocol):
@@ -58,11 +58,14 @@ class Control(Protocol):
     def wants_model(self, published: bool) -> bool:
         """Whether whoever evaluates is to be shown this client's model; `published`: it can see those."""
 
+    def hand_over(self, x: Vector, version: int) -> None:
+        """The model before a step, for somebody who joins and starts from it, if there is one."""
+
     def order(self, c: int) -> Order:
         """What to do before step c."""
 
     def hold(self, c: int) -> Order:
-        """Asked to stop before step c: wait until that is final (stop, finish) or withdrawn (go_on)."""
+        """Asked to hold before step c: wait until that is final (stop, finish) or withdrawn (any other)."""
 
     def set_waits(self, waits: bool) -> None:
         """Whether this client waits for others now, so that nobody takes it for blocked."""
@@ -135,8 +138,12 @@ class LiveClient:
             self._report()
             self._take_terms()
             order = self.control.order(self.state.c)
-            if order in ("stop", "finish"):
+            if order in HOLDS:
                 order = self.control.hold(self.state.c)
+                self._take_terms()  # a pause may have been for new ones
+            if order == "leave":
+                self._finish()
+                return "left"
             if order == "stop":
                 return self._stop()
             if order == "finish":
@@ -217,6 +224,7 @@ class LiveClient:
         """Let whoever evaluates see the model, if it is asked for."""
         if self.control.wants_model(self._publishes):
             self.transport.show(self._current().x, version(self.incarnation, self.state.c))
+        self.control.hand_over(self.state.x, version(self.incarnation, self.state.c))
 
     def _stop(self) -> Outcome:
         self._report()

@@ -1,4 +1,4 @@
-"""How a live run comes to a common stop, an early finish or a common save.
+"""How a live run comes to a common stop, an early finish, a pause or a common save.
 
 Where clients never wait for each other, each does it before its next step. Where they meet in rounds, all
 must do it before the same round, or some would wait for ever for those who did not. The supervisor names a
@@ -9,6 +9,7 @@ hold at the same round, the order becomes final.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -35,15 +36,31 @@ class CommonRound:
                 order(0.0)
                 self.status.make_final()
             return
+        if self._all_have_come(phases, order):
+            self.status.make_final()
+
+    def pause(self, phases: Mapping[int, int], at: int) -> int | None:
+        """Have everybody hold before the same round, not before round `at`; which it is, once all do."""
+        return int(self._at or 0) if self._all_have_come(phases, self.status.pause_at, at) else None
+
+    def go_on(self) -> None:
+        """The end of a pause."""
+        if self._at is not None:
+            self._at = None
+            self.status.pause_at(math.inf)
+
+    def _all_have_come(self, phases: Mapping[int, int], order: Callable[[float], None], at: int = 0) -> bool:
+        """Whether all hold before one round; if none is named, or somebody has passed it, name one."""
         now = time.perf_counter()
         if self._at is None:
-            self._name_round(phases, order)
+            self._name_round(phases, order, at)
         elif self._all_hold(phases):
-            self.status.make_final()
+            return True
         elif now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             if any(phase == RUNNING and self.status.c(i) >= self._at for i, phase in phases.items()):
-                self._name_round(phases, order)
+                self._name_round(phases, order, at)
+        return False
 
     def save(self, phases: Mapping[int, int], every: float, at: int = 0) -> None:
         """From time to time, name a round, not before round `at`, before which everybody saves its state."""
@@ -52,8 +69,8 @@ class CommonRound:
             self._saved_at = now
             self.status.save_at(max(at, int(self._furthest(phases)) + _SAVE_AHEAD))
 
-    def _name_round(self, phases: Mapping[int, int], order: Callable[[float], None]) -> None:
-        self._at, self._looked = self._furthest(phases) + 1, time.perf_counter()
+    def _name_round(self, phases: Mapping[int, int], order: Callable[[float], None], at: int) -> None:
+        self._at, self._looked = max(at, self._furthest(phases) + 1), time.perf_counter()
         order(self._at)
 
     def _all_hold(self, phases: Mapping[int, int]) -> bool:

@@ -74,7 +74,7 @@ class Replay:
     def __init__(self, setup: Setup, incarnations: list[list[Incarnation]]) -> None:
         self.setup = setup
         self.incarnations = [each for mine in incarnations for each in mine]
-        self.last = [max(mine, key=lambda each: each.number) for mine in incarnations]
+        self.last = [max(mine, key=lambda each: each.number, default=None) for mine in incarnations]
         set_targets(self.incarnations)
         self._offer_uses = self._offers_used()
         self._reach_offers()
@@ -138,7 +138,7 @@ class Replay:
                 raise UserError("the record does not fit together: some model is never made")
             self._moved = False
             progress(self.steps, self.total)
-        return [self._final[each.client, each.number].x for each in self.last]
+        return [self.x0 if each is None else self._final[each.client, each.number].x for each in self.last]
 
     # --- one incarnation -----------------------------------------------------------------------
 
@@ -343,8 +343,9 @@ def replay(
 ) -> list[Vector]:
     """The final models of the run whose clients' journals are in this folder."""
     incarnations = [read_incarnations(folder, i, setup.n) for i in range(setup.n)]
+    later = set() if setup.network is None else set(range(setup.n)) - setup.network().present
     for i, mine in enumerate(incarnations):
-        if not mine:
+        if not mine and i not in later:  # who joins later may never have come to it
             raise UserError(f"{folder} has no record of client {i}: the run cannot be replayed")
     _log.debug("replaying %d incarnations of %d clients", sum(map(len, incarnations)), setup.n)
     return Replay(setup, incarnations).run(progress)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from swiftfl.client import State
+from swiftfl.engines.live.changes import apply, done_before
 from swiftfl.engines.live.journal import Incarnation, read_incarnations, version
 from swiftfl.engines.live.saves import read_all
 from swiftfl.engines.live.status import Tally
@@ -48,6 +49,10 @@ class ResumePoint:
     session: int = 0
     elapsed: float = 0.0
     notes: tuple[str, ...] = ()
+    changes: tuple[int, ...] = ()
+    """The planned changes of the network that have happened, by their place in the list."""
+    skipped: tuple[int, ...] = ()
+    """Rounds before each client joined, which it has not taken."""
 
     @classmethod
     def first(cls, n: int) -> ResumePoint:
@@ -58,13 +63,13 @@ class ResumePoint:
     def unpack(cls, row: Mapping[str, Any]) -> ResumePoint:
         """From `dataclasses.asdict`, which may have passed through JSON."""
         starts = tuple(None if start is None else Start(**start) for start in row["starts"])
-        tuples = {name: tuple(row[name]) for name in ("incarnations", "notes")}
+        tuples = {name: tuple(row[name]) for name in ("incarnations", "notes", "changes", "skipped")}
         return cls(**{**row, **tuples, "starts": starts})
 
     @property
     def iteration(self) -> int:
         """Client steps in all that are kept."""
-        return sum(start.c - 1 for start in self.starts if start is not None)
+        return sum(start.c - 1 for start in self.starts if start is not None) - sum(self.skipped)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,8 @@ class _Saves:
     problems: list[str]
     newest: int
     finished: bool
+    skipped: int
+    """Rounds before the newest that the client has not taken, because it joined later."""
 
     def at(self, round: int) -> Start | None:
         """Its start in a round; one that has finished starts, and ends again, from its last save."""
@@ -95,14 +102,28 @@ def find_resume_point(
     notes = [
         f"{problem}; an older save is used" for mine in saves for problem in mine.problems if mine.starts
     ]
+    steps = sum(max(0, mine.newest - 1 - mine.skipped) for mine in saves)
+    changes, there = _changes_before(setup, elapsed, steps)
     choose = _common_round if setup.algorithm.in_rounds else _own_newest
-    starts = choose(saves, journals, setup, notes, from_start)
+    starts = choose({i: saves[i] for i in there}, journals, setup, notes, from_start)
     known = [[each.number for each in mine] for mine in journals]
     saved = [[start.incarnation for start in mine.starts.values()] for mine in saves]
     incarnations = [1 + max([-1, *known[i], *saved[i]]) for i in range(setup.n)]
     session = 1 + max([0, *(each.session for mine in journals for each in mine)])
     _log.debug("session %d starts from %s", session, starts)
-    return ResumePoint(tuple(starts), tuple(incarnations), session, elapsed, tuple(notes))
+    skipped = tuple(saves[i].skipped if i in there else 0 for i in range(setup.n))
+    told = tuple(starts.get(i) for i in range(setup.n))
+    return ResumePoint(told, tuple(incarnations), session, elapsed, tuple(notes), changes, skipped)
+
+
+def _changes_before(setup: Setup, elapsed: float, steps: int) -> tuple[tuple[int, ...], list[int]]:
+    """The planned changes that the run has behind it, and who is there after them."""
+    if setup.network is None:
+        return (), list(range(setup.n))
+    network = setup.network()
+    done = done_before(network, elapsed, steps)
+    apply(network, [network.dynamics.changes[number] for number in done])
+    return done, sorted(network.present)
 
 
 def _saves_of(folder: Path, i: int, setup: Setup) -> _Saves:
@@ -113,30 +134,32 @@ def _saves_of(folder: Path, i: int, setup: Setup) -> _Saves:
         c = saved.state.c
         starts.setdefault(c, Start(c, i, saved.incarnation, c))
     newest = found[0].state.c if found else 0
-    return _Saves(starts, problems, newest, newest > setup.steps_of(i))
+    skipped = max(0, newest - 1 - found[0].tally.steps) if found else 0
+    return _Saves(starts, problems, newest, newest > setup.steps_of(i), skipped)
 
 
 def _own_newest(
-    saves: Sequence[_Saves],
+    saves: Mapping[int, _Saves],
     journals: Sequence[Sequence[Incarnation]],
     setup: Setup,
     notes: list[str],
     from_start: bool,
-) -> list[Start | None]:
-    starts: list[Start | None] = []
-    for i, mine in enumerate(saves):
-        near = [saves[k].starts[saves[k].newest] for k in setup.weights[i].of if saves[k].starts]
+) -> dict[int, Start | None]:
+    starts: dict[int, Start | None] = {}
+    for i, mine in saves.items():
+        others = [saves[k] for k in setup.weights[i].of if k in saves]
+        near = [other.starts[other.newest] for other in others if other.starts]
         if mine.starts:
-            starts.append(mine.starts[mine.newest])
+            starts[i] = mine.starts[mine.newest]
         elif near and not mine.problems:
             c = journals[i][-1].recorded if journals[i] else 1
             source = max(near, key=lambda start: start.c)
-            starts.append(Start(c, source.client, source.incarnation, source.saved_c))
+            starts[i] = Start(c, source.client, source.incarnation, source.saved_c)
             notes.append(
                 f"client {i} has no save and starts from the model that client {source.client} saved"
             )
         elif from_start:
-            starts.append(None)
+            starts[i] = None
             notes.append(f"client {i} starts again from step 1")
         else:
             reason = "; ".join(mine.problems) or "there is none"
@@ -148,26 +171,26 @@ def _own_newest(
 
 
 def _common_round(
-    saves: Sequence[_Saves],
+    saves: Mapping[int, _Saves],
     journals: Sequence[Sequence[Incarnation]],
     setup: Setup,
     notes: list[str],
     from_start: bool,
-) -> list[Start | None]:
-    rounds = sorted({c for mine in saves for c in mine.starts}, reverse=True)
+) -> dict[int, Start | None]:
+    rounds = sorted({c for mine in saves.values() for c in mine.starts}, reverse=True)
     for wanted in rounds:
-        if all(mine.at(wanted) for mine in saves):
-            return [mine.at(wanted) for mine in saves]
+        if all(mine.at(wanted) for mine in saves.values()):
+            return {i: mine.at(wanted) for i, mine in saves.items()}
     for wanted in rounds:
         starts = _with_replacements(saves, wanted, setup)
         if starts is not None:
-            lost = [i for i, mine in enumerate(saves) if mine.at(wanted) is None]
+            lost = [i for i, mine in saves.items() if mine.at(wanted) is None]
             notes.append(f"clients {lost} have no save of round {wanted} and start from a neighbour's")
             return starts
     if from_start:
         notes.append("every client starts again from step 1")
-        return [None] * len(saves)
-    problems = [problem for mine in saves for problem in mine.problems]
+        return dict.fromkeys(saves)
+    problems = [problem for mine in saves.values() for problem in mine.problems]
     reason = "; ".join(problems) or "no round was saved by all"
     raise UserError(
         f"the clients have no common round to go on from ({reason}): resume with --from-start to start again "
@@ -175,13 +198,15 @@ def _common_round(
     )
 
 
-def _with_replacements(saves: Sequence[_Saves], wanted: int, setup: Setup) -> list[Start | None] | None:
+def _with_replacements(
+    saves: Mapping[int, _Saves], wanted: int, setup: Setup
+) -> dict[int, Start | None] | None:
     """Starts in a round that most clients have, if the others were lost before it."""
-    missing = [i for i, mine in enumerate(saves) if mine.at(wanted) is None]
+    missing = [i for i, mine in saves.items() if mine.at(wanted) is None]
     if 2 * len(missing) >= len(saves) or any(saves[i].problems or saves[i].newest > wanted for i in missing):
         return None
-    starts = [mine.at(wanted) for mine in saves]
-    there = [start for start in starts if start is not None and start.c == wanted]
+    starts = {i: mine.at(wanted) for i, mine in saves.items()}
+    there = [start for start in starts.values() if start is not None and start.c == wanted]
     for i in missing:
         near = [start for start in there if start.client in setup.weights[i].of] or there
         if not near:

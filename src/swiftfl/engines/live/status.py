@@ -18,19 +18,21 @@ import numpy.typing as npt
 from swiftfl.engines.live.inbox import REASONS, Reason
 from swiftfl.engines.traffic import Traffic
 
-Order = Literal["go_on", "save", "stop", "finish"]
+Order = Literal["go_on", "save", "pause", "stop", "finish", "leave"]
+HOLDS: tuple[Order, ...] = ("pause", "stop", "finish")
+"""Orders for which a client holds before its step, until they are final or withdrawn."""
 TOTALS = ("steps", "compute", "communication", "waiting", "cpu", "loss_sum", "loss_count", "saves_failed",
           "discarded", "discarding")  # fmt: skip
 TRAFFIC = ("rounds", "messages", "bytes")
 SELECTION = ("selected", "ccs_messages", "ccs_seconds")
-COLUMNS = ("c", "incarnation", "phase", "waits", *SELECTION, *TOTALS, *TRAFFIC, *REASONS)
+COLUMNS = ("c", "incarnation", "phase", "waits", "heard", *SELECTION, *TOTALS, *TRAFFIC, *REASONS)
 AT = {name: position for position, name in enumerate(COLUMNS)}
 _FIRST_TOTAL, _C, _PHASE, _WAITS = AT["steps"], AT["c"], AT["phase"], AT["waits"]
 _SELECTED = AT["selected"]
 ABSENT, STARTING, READY, RUNNING, HOLDING, FINISHED, STOPPED = range(7)
 """Phases of a client; one that is FINISHED has published its last model."""
 
-_GO, _STOP_AT, _FINISH_AT, _SAVE_AT, _FINAL, _RELEASED = range(6)
+_GO, _STOP_AT, _FINISH_AT, _SAVE_AT, _FINAL, _RELEASED, _PAUSE_AT = range(7)
 
 
 @dataclass
@@ -56,12 +58,14 @@ class StatusTable:
 
     def __init__(self, n: int) -> None:
         self.n = n
-        memory = mmap.mmap(-1, 8 * (n * len(COLUMNS) + n + 8))
+        memory = mmap.mmap(-1, 8 * (n * len(COLUMNS) + 2 * n + 8))
         table = np.frombuffer(memory, dtype=np.float64)
         self.rows = table[: n * len(COLUMNS)].reshape(n, len(COLUMNS))
         self.messages = table[n * len(COLUMNS) :][:n]  # how many the engine has sent to each client
-        self._orders = table[n * len(COLUMNS) + n :]
-        self._orders[[_STOP_AT, _FINISH_AT]] = math.inf
+        self.leaves_at = table[n * len(COLUMNS) + n :][:n]  # the step before which each client leaves
+        self.leaves_at[:] = math.inf
+        self._orders = table[n * len(COLUMNS) + 2 * n :]
+        self._orders[[_STOP_AT, _FINISH_AT, _PAUSE_AT]] = math.inf
         self._orders[_SAVE_AT] = -1
 
     def column(self, name: str) -> list[float]:
@@ -104,6 +108,10 @@ class StatusTable:
     def finish_at(self, c: float) -> None:
         """Clients hold before step c, and then finish."""
         self._orders[_FINISH_AT] = c
+
+    def pause_at(self, c: float) -> None:
+        """Clients hold before step c, until this is withdrawn (inf)."""
+        self._orders[_PAUSE_AT] = c
 
     def place(self, i: int, c: int) -> None:
         """Where client i will start."""
@@ -161,7 +169,13 @@ class StatusTable:
             return "stop"
         if c >= orders[_FINISH_AT]:
             return "finish"
+        if c >= orders[_PAUSE_AT]:
+            return "pause"
         return "save" if c == orders[_SAVE_AT] else "go_on"
+
+    def leaves(self, i: int, c: int) -> bool:
+        """Whether client i is to leave before step c."""
+        return bool(c >= self.leaves_at[i])
 
     @property
     def started(self) -> bool:
@@ -170,6 +184,11 @@ class StatusTable:
     @property
     def final(self) -> bool:
         return bool(self._orders[_FINAL])
+
+    @property
+    def stopping(self) -> bool:
+        """Whether everybody stops now, to go on another day."""
+        return self.final and bool(self._orders[_STOP_AT] < math.inf)
 
     @property
     def released(self) -> bool:

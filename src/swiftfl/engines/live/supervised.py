@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from swiftfl.engines.live.changes import Newcomers, PlannedChanges
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint
 from swiftfl.engines.live.supervisor import Clients, Supervisor
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
+
+
+class Engine(Clients, Newcomers, Protocol):
+    """What the supervisor and the planned changes ask of an engine."""
 
 
 class SupervisedRun:
@@ -22,7 +27,7 @@ class SupervisedRun:
     def __init__(
         self,
         setup: Setup,
-        clients: Clients,
+        clients: Engine,
         folder: Path | None,
         options: LiveOptions,
         resume: ResumePoint | None,
@@ -35,6 +40,21 @@ class SupervisedRun:
         self.status, self.network = self.supervisor.status, self.supervisor.network
         for i, start in enumerate(self.resume.starts):
             self.status.place(i, 1 if start is None else start.c)
+        self.supervisor.skipped = list(self.resume.skipped) or [0] * self.n
+        self.changes = PlannedChanges(self.supervisor, clients, self.resume.changes)
+
+    def possible_neighbours(self) -> list[tuple[int, ...]]:
+        """Whom each client may ever have as a neighbour."""
+        near = [dict.fromkeys(w.of) for w in self.setup.weights]
+        for i, k in () if self.network is None else sorted(self.network.possible_edges()):
+            near[i][k] = near[k][i] = None
+        return [tuple(those) for those in near]
+
+    def first_terms(self) -> list[Terms]:
+        """Everybody's terms at the start, by who is there and the changes that earlier sessions have made."""
+        if self.network is not None and (self.resume.changes or self.supervisor.absent):
+            self.network.renewals += 1
+        return self.renewed_terms()
 
     @property
     def iteration(self) -> int:

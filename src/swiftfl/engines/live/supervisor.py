@@ -24,6 +24,7 @@ from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.engines.traffic import communication
 from swiftfl.errors import UserError
+from swiftfl.graph.coefficients import promised
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_ROUNDS = 3  # how far ahead the round lies, at least, from which new weights hold
@@ -76,7 +77,9 @@ class Supervisor:
         self.own_ccs = None if setup.ccs == "central" else Epochs(self.status)
         if self.own_ccs is not None and self.network is None:
             raise UserError("clients that run CCS themselves need a network that can be renewed")
-        self.lost: list[int] = []  # who is not there now
+        self.lost: list[int] = []  # who is not there now, though it should be
+        self.absent: set[int] = set()  # who is not there as planned: before it joins, after it has left
+        self.skipped = [0] * self.n  # rounds before a client joined, which it has not taken
         self.joining: set[int] = set()  # who has been started again and takes no part yet
         self.restarts = [0] * self.n
         self.warnings: list[str] = []
@@ -94,7 +97,8 @@ class Supervisor:
         self._losses = (0.0, 0.0)
         self._measured_at, self._steps_then = 0, [0.0] * self.n
         self._first_c = 0.0
-        self._renewed_from = 0
+        self.paused_at: int | None = None  # the round before which all hold, while they get new weights
+        self.renewed_from = 0  # the round from which the newest weights hold
         self._away: set[int] = set()  # who was not there all the time since the last measurement
         self._reported: set[int] = set()  # who is known to be stalled
         self._isolated: set[int] = set()
@@ -104,7 +108,8 @@ class Supervisor:
     @property
     def iteration(self) -> int:
         """Client steps in all, also those of earlier incarnations that a save kept."""
-        return int(sum(max(0.0, c - 1) for c in self.status.column("c")))
+        taken = zip(self.status.column("c"), self.skipped, strict=True)
+        return int(sum(max(0.0, c - 1 - skipped) for c, skipped in taken))
 
     @property
     def now(self) -> float:
@@ -118,6 +123,12 @@ class Supervisor:
         """Whether somebody has asked for a stop."""
         return self._asked
 
+    @property
+    def ending(self) -> bool:
+        """Whether the run is being stopped, or has taken all its steps."""
+        limit = self.setup.iterations
+        return self._asked or (limit is not None and self.iteration >= limit)
+
     def ask(self) -> None:
         """Stop where the run can go on later; may be called in a signal handler."""
         self._asked = True
@@ -129,7 +140,7 @@ class Supervisor:
 
     def members(self) -> list[int]:
         """The clients whose models count."""
-        return [i for i in range(self.n) if i not in self.lost]
+        return [i for i in range(self.n) if i not in self.lost and i not in self.absent]
 
     def take_train_loss(self) -> float | None:
         """The mean loss of the batches since the last call."""
@@ -300,12 +311,12 @@ class Supervisor:
         self.note("lost", i, reason=self.given_up.get(i, reason))
         if i not in self.lost:
             self.lost.append(i)
+        self.absent.discard(i)
         self.joining.discard(i)
         self.clients.mark_lost(i)
         self._away.add(i)
         if self.network is not None:
-            self.network.known.discard(i)
-            self.network.present.discard(i)
+            self.network.strike_off(i)
             self.renew()
         self._warn_of_isolation()
 
@@ -320,33 +331,52 @@ class Supervisor:
         self.joining.discard(i)
         self.note("join", i)
         if self.network is not None:
-            self.network.known.add(i)
-            self.network.present.add(i)
+            self.network.take_in(i)
             self.renew(from_round)
-        self._warn_of_isolation()
+
+    def join(self, i: int, from_round: int) -> None:
+        """Client i, which was not there, takes part from this round on; a renewal follows."""
+        self.absent.discard(i)
+        self.joining.discard(i)
+        self._away.add(i)
+        self.skipped[i] += max(0, from_round - max(1, int(self.status.c(i))))
+        self.note("join", i)
+
+    def leave(self, i: int, from_round: int) -> None:
+        """Client i takes no part from this round on, and saves and ends; a renewal follows."""
+        self.absent.add(i)
+        self._away.add(i)
+        self.status.leaves_at[i] = from_round
+        self.note("leave", i)
 
     def _warn_of_isolation(self) -> None:
         """Name the clients that have just lost their last neighbour."""
-        lost = set(self.lost)
-        near = {i: set(self.setup.weights[i].of) for i in self.members()}
-        alone = {i for i, neighbours in near.items() if neighbours and neighbours <= lost}
+        alone = {i for i in self.members() if self.setup.weights[i].of and not self._neighbours(i)}
         new, self._isolated = sorted(alone - self._isolated), alone
         for i in new:
             self.warn(f"client {i} has lost all its neighbours and trains alone", i)
+
+    def _neighbours(self, i: int) -> list[int]:
+        if self.network is not None:
+            return self.network.neighbours(i)
+        return [k for k in self.setup.weights[i].of if k not in self.lost]
 
     # --- coefficients ------------------------------------------------------------------------------
 
     def renew(self, from_round: int | None = None) -> None:
         """Have the coefficients renewed among those who are known to be there."""
         assert self.network is not None
-        components = self.network.components()
-        self.note("renew", clients=sum(map(len, components)), components=len(components))
+        components, checked = self.network.components(), promised(self.network.method)
+        about = {"clients": sum(map(len, components)), "components": len(components)}
+        self._warn_of_isolation()
         if self.own_ccs is not None:
+            self.note("renew", **about)
             self.own_ccs.announce(self.network.renewals + 1)
             self.clients.announce()
             return
-        self._renewed_from = self.next_round() if from_round is None else from_round
-        self.clients.renew(self._renewed_from)
+        self.renewed_from = self.next_round() if from_round is None else from_round
+        self.clients.renew(self.renewed_from)
+        self.note("renew", **about, checked=checked)
 
     def _settle(self, epochs: Epochs) -> bool:
         """Whether the clients have ended their newest run of CCS; who meets in rounds then changes at one."""
@@ -355,8 +385,8 @@ class Supervisor:
         if epochs.settle(self.network.known):
             self.note("ccs", None, epoch=epochs.epoch, **epochs.figures())
             if self.in_rounds and epochs.epoch:
-                self._renewed_from = self.next_round() if self.status.started else 0
-                self.clients.switch(epochs.epoch, self._renewed_from)
+                self.renewed_from = self.next_round() if self.status.started else 0
+                self.clients.switch(epochs.epoch, self.renewed_from)
         return before  # nobody begins before it has been told of a change
 
     def next_round(self, joining: int | None = None) -> int:
@@ -366,12 +396,14 @@ class Supervisor:
         """
         if not self.in_rounds:
             return 0
+        if self.paused_at is not None:
+            return self.paused_at
         there = {*self.members()} - self.joining | ({joining} if joining is not None else set())
         furthest = max((self.status.c(i) for i in there), default=0.0)
         passed = max(self.now - self._elapsed, 0.1)
         ahead = self._notice_seconds * max(0.0, furthest - self._first_c) / passed
         soon = int(furthest + max(_NOTICE_ROUNDS, ahead))
-        return max(soon, self._renewed_from)  # terms that were decided later must not hold earlier
+        return max(soon, self.renewed_from)  # terms that were decided later must not hold earlier
 
     def _measure(self) -> bool:
         """Every so many steps, take each client's share of them as its influence; whether it was time."""
@@ -383,6 +415,6 @@ class Supervisor:
         steps = self.status.column("c")
         taken = [max(0, round(now - then)) for now, then in zip(steps, self._steps_then, strict=True)]
         network.measure(taken, self._away)
-        self._away = set(self.lost)
+        self._away = {*self.lost, *self.absent}
         self._measured_at, self._steps_then = self.iteration, steps
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -39,6 +39,7 @@ class MessageTransport:
         self.codec = codec()
         self.progress = ProgressThread(wire)
         self.version = 0
+        self.outside: Collection[int] = ()  # who takes no part now, and is not waited for
         self._own: tuple[Vector, int] = (x0, 0)
         self._models_out = NewestSender(self.progress, MODEL, x0, self.neighbours, self.codec)
         self._models = {k: NewestReceiver(self.progress, MODEL, k, x0, self.codec) for k in self.neighbours}
@@ -129,7 +130,7 @@ class MessageTransport:
         return int(note[0][1 + self._all[k].index(self.i)])
 
     def _away(self, k: int) -> bool:
-        if k in self.progress.gone:
+        if k in self.progress.gone or k in self.outside:
             return True
         note = self._note_of(k)
         return note is not None and bool(note[0][0])

@@ -10,6 +10,7 @@ that was asked for.
 from __future__ import annotations
 
 import logging
+import math
 import resource
 import select
 import signal
@@ -63,7 +64,7 @@ class Local(SupervisedRun):
         super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS)
         self._make_plan = transport
         self.living: set[int] = set()  # whose processes live
-        self.terms = [Terms(w) for w in setup.weights]  # as they were last sent
+        self.terms = self.first_terms()  # as they were last sent
         self._returning: set[int] = set()  # who is back, and takes part once all have run CCS with it
         self._incarnations = list(self.resume.incarnations)
         self._errors: dict[int, str] = {}
@@ -83,8 +84,8 @@ class Local(SupervisedRun):
         allow_descriptors(3 * self.n + _DESCRIPTORS)
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
-        neighbours = [tuple(w.of) for w in setup.weights]
-        self._plan = self._make_plan(neighbours, self.x0, partial(measured, setup.codec), in_rounds)
+        neighbours, codec = self.possible_neighbours(), partial(measured, setup.codec)
+        self._plan = self._make_plan(neighbours, self.x0, codec, in_rounds)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
         self._channel = ControlChannel([ours for ours, _ in pairs], self.status, in_rounds)
         theirs = [end for _, end in pairs]
@@ -99,7 +100,10 @@ class Local(SupervisedRun):
             self.supervisor.warn(text)
         told = first_assignments(setup) if setup.ccs == "distributed" else None
         for i in range(self.n):
-            self._launch(self._first_launch(i, [] if told is None else told[i].pack()))
+            if i in self.supervisor.absent:
+                self._plan.mark_gone(i)
+            else:
+                self._launch(self._first_launch(i, [] if told is None else told[i].pack()))
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
@@ -182,15 +186,13 @@ class Local(SupervisedRun):
             for i in list(self.living):
                 self._ended(Exit(i, self._incarnations[i], signal.SIGKILL, _WITH_THE_SERVER))
         channel.deliver(self.living)
-        for i in [i for i in self.supervisor.joining if self._is_ready(i)]:
+        for i in [i for i in self.supervisor.joining - self.supervisor.absent if self.is_ready(i)]:
             self._join(i)
+        self.changes.tick(self.living)
         if self.living:
             self.supervisor.tick(self.living)
         else:
             self.supervisor.end()
-
-    def _is_ready(self, i: int) -> bool:
-        return i in self.living and self.status.phase(i) in (READY, RUNNING)
 
     def _listen(self, channel: ControlChannel) -> None:
         """Warnings and errors of clients."""
@@ -235,6 +237,8 @@ class Local(SupervisedRun):
             raise UserError(f"client {i} of {self.n} {ended.failure}")
         self.living.discard(i)
         if self.status.phase(i) in (FINISHED, STOPPED):
+            if i in self.supervisor.absent:
+                self.mark_lost(i)  # it has left
             return
         self.supervisor.lose(i, self._errors.pop(i, str(ended)))
         if self.living and self.supervisor.may_restart(i):
@@ -258,7 +262,8 @@ class Local(SupervisedRun):
 
     def _source_of_model(self, i: int) -> int:
         """The most advanced neighbour that is there, or whoever is."""
-        near = [k for k in self.setup.weights[i].of if k in self.living] or sorted(self.living)
+        near = self.setup.weights[i].of if self.network is None else self.network.neighbours(i)
+        near = [k for k in near if k in self.living] or sorted(self.living)
         return max(near, key=lambda k: (self.status.c(k), -k))
 
     def _join(self, i: int) -> None:
@@ -277,6 +282,30 @@ class Local(SupervisedRun):
         self.supervisor.rejoin(i, from_round)
         if self.network is None:
             self._send(i, Terms(self.setup.weights[i], 1.0, from_round))
+
+    # --- clients that join as planned --------------------------------------------------------------
+
+    def prepare(self, i: int) -> None:
+        """Start its process, from the newest model of a neighbour."""
+        if self.status.phase(i) != ABSENT:  # it was there before
+            self._incarnations[i] += 1
+        self.status.leaves_at[i] = math.inf
+        number, alone, in_rounds = self._incarnations[i], pack_terms(ALONE), self.setup.algorithm.in_rounds
+        c = max(1, int(self.status.c(i)))
+        self._launch(Launch(i, number, "model", c, (self._source_of_model(i),), alone, in_rounds))
+
+    def is_ready(self, i: int) -> bool:
+        return i in self.living and self.status.phase(i) in (READY, RUNNING)
+
+    def admit(self, i: int, from_round: int) -> None:
+        assert self._plan is not None
+        self._plan.rejoin(i, from_round)
+
+    def turn_away(self, i: int, reason: str) -> None:
+        self.supervisor.give_up(i, reason)
+
+    def all_have_heard(self) -> bool:
+        return True  # it is in their sockets, which they look into when a pause is over
 
     # --- what the supervisor asks for --------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from swiftfl.engines.live.selecting import OwnSelection
 from swiftfl.engines.live.status import (
     FINISHED,
     HOLDING,
+    HOLDS,
     READY,
     RUNNING,
     STARTING,
@@ -37,6 +38,7 @@ from swiftfl.engines.terms import ALONE, Terms, unpack_terms
 from swiftfl.engines.threads import one_thread
 from swiftfl.errors import UserError
 from swiftfl.transports.base import Transport, TransportPlan
+from swiftfl.vector import Vector
 from swiftfl.workload.memory import keep_freed_memory
 
 _LOG = logging.getLogger(__name__)
@@ -108,7 +110,7 @@ class Worker:
         control.begin()
         outcome = client.run()
         control.report(client.state.c, tally, settle=True)
-        status.enter(i, FINISHED if outcome == "finished" else STOPPED)
+        status.enter(i, STOPPED if outcome == "stopped" else FINISHED)
         if outcome == "finished":
             control.wait_for(lambda: status.released)
             client.publish_last_model()
@@ -174,13 +176,16 @@ class WorkerControl:
         self._shown = now
         return True
 
+    def hand_over(self, x: Vector, version: int) -> None:
+        """Who joins reads what is shown."""
+
     def order(self, c: int) -> Order:
-        return self.status.order(c)
+        return "leave" if self.status.leaves(self.client, c) else self.status.order(c)
 
     def hold(self, c: int) -> Order:
         self.status.enter(self.client, HOLDING)
-        while (order := self.status.order(c)) in ("stop", "finish"):
-            if self.status.final:
+        while (order := self.order(c)) in HOLDS:
+            if self.status.final and order != "pause":
                 return order
             time.sleep(self._pause)
         self.status.enter(self.client, RUNNING)

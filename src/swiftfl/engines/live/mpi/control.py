@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from swiftfl.engines.assignment import Assignment
 from swiftfl.engines.live.selecting import News, OwnSelection, Switch
-from swiftfl.engines.live.status import AT, COLUMNS, HOLDING, RUNNING, Order, StatusTable, Tally
+from swiftfl.engines.live.status import AT, COLUMNS, HOLDING, HOLDS, RUNNING, Order, StatusTable, Tally
 from swiftfl.engines.membership import Membership
 from swiftfl.engines.terms import ALONE, Terms
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
@@ -36,6 +36,7 @@ TICK = 0.05
 _HEARTBEAT = 1.0  # seconds between two messages of the first rank that say nothing new
 _LEAVE, _FROM_ROUND, _SERIAL, _SHOW, _SWITCH, _TABLES = 8, 9, 10, 11, 12, 13
 _LEADERLESS = 1 << 32  # above every epoch that the first rank announces
+_OF_CLIENTS = ("lost", "influence", "absent", "joined", "source", "leaves")
 _LOOK_EVERY = 0.005
 _CPU_EVERY = 0.2
 _ASLEEP = 0.5  # a longer pause between two looks is not somebody else's silence, but our own
@@ -73,9 +74,12 @@ class RankChannel:
         network: Membership | None,
         status: StatusTable,
         patience: float,
+        absent: set[int] | None = None,
         own_ccs: bool = False,
     ) -> None:
         self.transport, self.network, self.status = transport, network, status
+        self.absent = set() if absent is None else absent  # who takes no part now, as planned
+        self.absent_at_start = frozenset(self.absent)
         self.me, self.n = transport.i, transport.n
         self.patience, self.own_ccs = patience, own_ccs
         self.asked = False  # to stop; a signal handler may set it
@@ -83,8 +87,11 @@ class RankChannel:
         self.news: list[News] = []
         self.supervise: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
-        self._out = np.zeros(_TABLES + 2 * self.n)
-        self._out[_TABLES + self.n :] = 0.0 if network is None else network.influence
+        self._edges = [] if network is None else sorted(network.possible_edges())
+        self._out = np.zeros(_TABLES + len(_OF_CLIENTS) * self.n + len(self._edges))
+        self._describe()
+        self._column("leaves")[:] = math.inf
+        self._column("source")[:] = -1
         self._row = np.zeros(len(COLUMNS))
         self._serial = self._switched = 0
         self._alone_with: set[int] = set()
@@ -145,6 +152,7 @@ class RankChannel:
 
     def _send_orders(self) -> None:
         self._out[:_LEAVE] = self.status.orders
+        self._column("leaves")[:] = self.status.leaves_at
         now, changed = time.monotonic(), not np.array_equal(self._out, self._sent)
         if changed or now - self._sent_at > _HEARTBEAT:
             self._version += 1
@@ -173,7 +181,21 @@ class RankChannel:
         assert self.network is not None
         self._out[_FROM_ROUND] = from_round
         self._out[_SERIAL] += 1
-        self._out[_TABLES + self.n :] = self.network.influence
+        self._describe()
+        self._take_part(self._out)
+
+    def _describe(self) -> None:
+        """Put down the network as it is."""
+        if self.network is None:
+            return
+        self._column("absent")[:] = [k in self.absent for k in range(self.n)]
+        self._column("influence")[:] = self.network.influence
+        self._out[_TABLES + len(_OF_CLIENTS) * self.n :] = [edge in self.network.up for edge in self._edges]
+
+    def _column(self, name: str, table: Vector | None = None) -> Vector:
+        """One number per client in the table that the first rank sends."""
+        first = _TABLES + _OF_CLIENTS.index(name) * self.n
+        return (self._out if table is None else table)[first : first + self.n]
 
     def switch(self, epoch: int, from_round: int) -> None:
         """Everybody has its weights of this epoch, and uses them from this round on."""
@@ -182,7 +204,17 @@ class RankChannel:
 
     def lose(self, k: int) -> None:
         """Tell everybody that client k is lost."""
-        self._out[_TABLES + k] = 1.0
+        self._column("lost")[k] = 1.0
+
+    def admit(self, k: int, from_round: int, source: int) -> None:
+        """Client k is to join at this round, from the model of another one (-1: from the first model)."""
+        self._column("joined")[k] = from_round
+        self._column("source")[k] = source
+
+    def all_have_heard(self) -> bool:
+        """Whether everybody who is there has worked out the newest coefficients."""
+        here = [k for k in range(self.n) if k not in self.transport.progress.gone]
+        return all(self.status.value(k, "heard") >= self._out[_SERIAL] for k in here)
 
     def ask_for_models(self) -> None:
         """Every client is to show its model before its next step."""
@@ -196,12 +228,13 @@ class RankChannel:
 
     def _obey(self, orders: Vector, version: int) -> None:
         self._out[:] = orders
-        self._take_part(orders)
-        self.status.orders[:] = orders[:_LEAVE]  # at last: who is told to begin has its terms
+        self._take_part(orders)  # first: who is told to begin, or to go on after a pause, has its terms
+        self.status.leaves_at[:] = self._column("leaves", orders)
+        self.status.orders[:] = orders[:_LEAVE]
 
     def _take_part(self, orders: Vector) -> None:
         """Adopt who is lost, at which round to change, and with a new serial number new coefficients."""
-        lost = np.flatnonzero(orders[_TABLES : _TABLES + self.n]).tolist()
+        lost = np.flatnonzero(self._column("lost", orders)).tolist()
         for k in lost:
             self.transport.mark_gone(k)
         if orders[_SWITCH] > self._switched:
@@ -210,9 +243,7 @@ class RankChannel:
         if self.network is None or orders[_SERIAL] <= self._serial:
             return
         self._serial = int(orders[_SERIAL])
-        self.network.known.difference_update(lost)
-        self.network.present.difference_update(lost)
-        self.network.influence = np.array(orders[_TABLES + self.n :], dtype=np.float64)
+        self._adopt_network(orders, set(lost))
         if self.own_ccs:
             self.network.renewals = self._serial - 1  # the serial number is the epoch
             self._announce(self.network.assignments())
@@ -220,6 +251,19 @@ class RankChannel:
         renewed = self.network.renew()
         if self.me in renewed:
             self.news.append(Terms(*renewed[self.me], int(orders[_FROM_ROUND])))
+        self.status.rows[self.me, AT["heard"]] = self._serial
+
+    def _adopt_network(self, orders: Vector, lost: set[int]) -> None:
+        """Who is there, which edges there are, and the influence that holds."""
+        assert self.network is not None
+        absent = set(np.flatnonzero(self._column("absent", orders)).tolist())
+        for k in range(self.n):
+            (self.network.strike_off if k in absent or k in lost else self.network.take_in)(k)
+        up = orders[_TABLES + len(_OF_CLIENTS) * self.n :]
+        self.network.up = {edge for edge, is_up in zip(self._edges, up, strict=True) if is_up}
+        self.network.influence = np.array(self._column("influence", orders), dtype=np.float64)
+        self.absent.intersection_update(absent)
+        self.absent.update(absent)
 
     def _announce(self, assignments: dict[int, Assignment]) -> None:
         if self.me in assignments:
@@ -238,6 +282,22 @@ class RankChannel:
             self.network.renewals = _LEADERLESS + zlib.crc32(repr(sorted(there)).encode())
             self._announce(self.network.assignments())
             self.network.known, self.network.renewals = known, count
+
+    @property
+    def joined(self) -> tuple[int, int]:
+        """From which round this client takes part, and from whose model it starts."""
+        return int(self._column("joined")[self.me]), int(self._column("source")[self.me])
+
+    def first_terms(self) -> Terms:
+        """The terms of a client that has joined."""
+        terms = self.news.pop(0)
+        assert isinstance(terms, Terms)
+        return terms
+
+    def starting_from(self, k: int) -> set[int]:
+        """Who has joined and starts from client k's model."""
+        there: list[int] = np.flatnonzero(self._column("source") == k).tolist()
+        return set(there)
 
     @property
     def models_wanted(self) -> int:
@@ -276,8 +336,16 @@ class RankControl:
     `most_steps` is where a client finishes by itself if nobody counts the steps of all any more.
     """
 
-    def __init__(self, channel: RankChannel, in_rounds: bool, incarnation: int, most_steps: float) -> None:
+    def __init__(
+        self,
+        channel: RankChannel,
+        in_rounds: bool,
+        incarnation: int,
+        most_steps: float,
+        hand_over: Callable[[Vector, int], None],
+    ) -> None:
         self.channel, self.status, self.me = channel, channel.status, channel.me
+        self.hand_over = hand_over
         self.selecting = OwnSelection(self.me, channel.transport, channel.status, in_rounds)
         self._early: list[Terms] = []  # that came while this client waited
         self.in_rounds, self.incarnation, self.most_steps = in_rounds, incarnation, most_steps
@@ -339,6 +407,8 @@ class RankControl:
 
     def order(self, c: int) -> Order:
         channel = self.channel
+        if self.status.leaves(self.me, c):
+            return "leave"
         if channel.asked and (not self.in_rounds or channel.leaderless):
             return "stop"
         if c > self.most_steps and channel.leaderless:
@@ -348,8 +418,10 @@ class RankControl:
     def hold(self, c: int) -> Order:
         """Where clients meet in rounds, all stop before the same one, which the first rank names."""
         self.status.enter(self.me, HOLDING)
-        while (order := self.order(c)) in ("stop", "finish"):
-            if self.status.final or not self.in_rounds or self.channel.leaderless:
+        while (order := self.order(c)) in HOLDS:
+            if order == "pause" and self.channel.leaderless:
+                return "go_on"
+            if order != "pause" and (self.status.final or not self.in_rounds or self.channel.leaderless):
                 return order
             self.channel.check()
             time.sleep(_LOOK_EVERY)

@@ -18,14 +18,15 @@ from typing import Any
 
 from swiftfl.engines.assignment import first_assignments
 from swiftfl.engines.live.client import LiveClient
-from swiftfl.engines.live.journal import Journal, journal_file
+from swiftfl.engines.live.journal import Journal, journal_file, version
 from swiftfl.engines.live.mpi.control import FIRST, RankChannel, RankControl
 from swiftfl.engines.live.mpi.evaluator import Evaluate, Evaluations
 from swiftfl.engines.live.mpi.gather import FinalGather
+from swiftfl.engines.live.mpi.handover import Handover
 from swiftfl.engines.live.options import LiveOptions
-from swiftfl.engines.live.resume import ResumePoint, load_start
+from swiftfl.engines.live.resume import FirstState, ResumePoint, load_start
 from swiftfl.engines.live.saves import Saver
-from swiftfl.engines.live.status import FINISHED, READY, RUNNING, STARTING, STOPPED
+from swiftfl.engines.live.status import FINISHED, READY, RUNNING, STARTING, STOPPED, Tally
 from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
@@ -55,6 +56,7 @@ class Mpi(SupervisedRun):
     ) -> None:
         super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS)
         self.job, self.me, self.in_rounds = job, job.rank, setup.algorithm.in_rounds
+        self._first_terms = self.first_terms()
         self.evaluations: Evaluations | None = None
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -70,10 +72,12 @@ class Mpi(SupervisedRun):
 
     def start(self) -> None:
         """Connect with the other ranks, which do the same, and start this rank's client."""
-        neighbours = [tuple(w.of) for w in self.setup.weights]
+        neighbours, absent = self.possible_neighbours(), self.supervisor.absent
         self.transport = self.job.connect(neighbours, self.x0, partial(measured, self.setup.codec))
-        own_ccs = self.supervisor.own_ccs is not None
-        self.channel = RankChannel(self.transport, self.network, self.status, self.options.patience, own_ccs)
+        self.transport.outside = absent
+        own_ccs, patience = self.supervisor.own_ccs is not None, self.options.patience
+        self.channel = RankChannel(self.transport, self.network, self.status, patience, absent, own_ccs)
+        self.handover = Handover(self.transport, self.channel, self.x0, set(absent))
         self.channel.supervise = self._supervise
         if self.supervisor.asked:
             self.channel.ask()
@@ -118,6 +122,9 @@ class Mpi(SupervisedRun):
             self.folder.mkdir(parents=True, exist_ok=True)
         status.enter(i, STARTING)
         channel.start()
+        if i in self.supervisor.absent and not self._has_joined():
+            self._end_without_client()
+            return
         client, control, journal = self._client()
         client.announce()
         control.report(client.state.c, client.tally)
@@ -129,28 +136,60 @@ class Mpi(SupervisedRun):
             self.supervisor.start_clock()
         outcome = client.run()
         control.report(client.state.c, client.tally, settle=True)
-        status.enter(i, FINISHED if outcome == "finished" else STOPPED)
-        if outcome == "finished":
+        status.enter(i, STOPPED if outcome == "stopped" else FINISHED)
+        if outcome != "stopped":
             channel.wait_for(lambda: self._released(client, control))
             client.publish_last_model()
         journal.close()
         for text in control.warnings:
             self.supervisor.warn(text, i)
-        if outcome == "stopped":
+        self._end(client.state.x)
+
+    def _end(self, x: Vector) -> None:
+        """Stop with the others, or give the last model to the recorder."""
+        channel, status = self.channel, self.status
+        if status.stopping and not status.released:
+            status.enter(self.me, STOPPED)
+        if status.phase(self.me) == STOPPED:
             channel.wait_for(self._all_have_stopped)
-        elif self.gather.run(client.state.x):
+        elif self.gather.run(x):
             self.supervisor.end()
             self.gather.close()
         else:
             channel.wait_for(lambda: bool(channel.over) or channel.leaderless)
 
+    def _has_joined(self) -> bool:
+        """Wait until this client joins as planned; False if the run ends before."""
+        news, ended = self.channel.news, self._others_have_ended
+        self.channel.wait_for(lambda: bool(news) or ended())
+        return bool(news)
+
+    def _others_have_ended(self) -> bool:
+        status, channel = self.status, self.channel
+        return status.released or status.stopping or channel.leaderless
+
+    def _end_without_client(self) -> None:
+        if not self.status.stopping:
+            self.status.enter(self.me, FINISHED)
+        self._end(self.x0)
+
+    def _first_state(self) -> tuple[FirstState, Terms]:
+        """What this client starts from, and on which terms; of one that joins, a neighbour's model."""
+        if self.me in self.channel.absent_at_start:
+            from_round, source = self.channel.joined
+            x, version = self.handover.take(source, self.in_rounds, self._others_have_ended)
+            state = self.setup.first_state(x, max(1, from_round))
+            return FirstState(state, Tally(), "model", (max(0, source), version)), self.channel.first_terms()
+        start = self.resume.starts[self.me]
+        return load_start(self.folder, self.setup, self.me, start), self._first_terms[self.me]
+
     def _client(self) -> tuple[LiveClient, RankControl, Journal]:
         i, incarnation = self.me, self.resume.incarnations[self.me]
-        first = load_start(self.folder, self.setup, i, self.resume.starts[i])
+        first, terms = self._first_state()
         start = first.state
         limit = self.setup.iterations
         share = math.inf if limit is None else math.ceil(limit / self.n)
-        control = RankControl(self.channel, self.in_rounds, incarnation, share)
+        control = RankControl(self.channel, self.in_rounds, incarnation, share, self.handover.give)
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
         self.transport.codec.restore(first.codec)
@@ -159,7 +198,6 @@ class Mpi(SupervisedRun):
         journal.start(incarnation, self.resume.session, start.c, first.how, first.source)
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, incarnation, control.warn, seconds, self.options.save_steps)
-        terms = Terms(self.setup.weights[i])
         if self.channel.own_ccs:
             terms = control.select(first_assignments(self.setup)[i])
         client = LiveClient(
@@ -177,7 +215,8 @@ class Mpi(SupervisedRun):
         control.answer()
         if control.wants_model(published=True):
             self.transport.show(client.state.x, client.state.c)
-        return self.status.released or self.channel.leaderless
+        control.hand_over(client.state.x, version(client.incarnation, client.state.c))
+        return self._others_have_ended()
 
     def _all_have_stopped(self) -> bool:
         """On the first rank: nobody runs any more, or there was no time left to wait for that."""
@@ -189,7 +228,8 @@ class Mpi(SupervisedRun):
     # --- the supervisor, on the first rank -------------------------------------------------------
 
     def _living(self) -> list[int]:
-        return [i for i in range(self.n) if i not in self.transport.progress.gone]
+        out = {*self.transport.progress.gone, *self.supervisor.absent}
+        return [i for i in range(self.n) if i not in out]
 
     def _supervise(self) -> None:
         for i in sorted(self.transport.progress.gone.difference(self.supervisor.lost)):
@@ -197,6 +237,7 @@ class Mpi(SupervisedRun):
         if self.channel.asked:
             self.supervisor.ask()
         living = self._living()
+        self.changes.tick(living)
         self.supervisor.tick(living)
         behind = [i for i in living if self.status.phase(i) != FINISHED]
         silent = [i for i in behind if self.channel.silence.of(i) > self.options.patience]
@@ -218,6 +259,24 @@ class Mpi(SupervisedRun):
 
     def switch(self, epoch: int, from_round: int) -> None:
         self.channel.switch(epoch, from_round)
+
+    def prepare(self, i: int) -> None:
+        """Its rank is there and waits."""
+
+    def is_ready(self, i: int) -> bool:
+        return i not in self.transport.progress.gone
+
+    def admit(self, i: int, from_round: int) -> None:
+        assert self.network is not None
+        near = self.network.neighbours(i)
+        source = max(near, key=lambda k: (self.status.c(k), -k), default=-1)
+        self.channel.admit(i, from_round, source)
+
+    def turn_away(self, i: int, reason: str) -> None:
+        self.supervisor.warn(f"client {i} does not take part: {reason}", i)
+
+    def all_have_heard(self) -> bool:
+        return self.channel.all_have_heard()
 
     def is_stopped(self, i: int) -> bool:
         return self.channel.silence.of(i) > self.options.patience / 2

@@ -67,7 +67,7 @@ class Evaluations:
         """Look whether all models have come; a client that sends none in time is left out."""
         if self._asked is None:
             return
-        come = self._snapshots.come(transport)
+        come = [k for k in self._snapshots.come(transport) if k in living]
         if len(come) >= len(living) or (come and time.monotonic() - self._asked[0] > _LATEST):
             self._asked = None
             self._process.ask(come)
