@@ -69,7 +69,7 @@ def test_the_first_epoch_gives_the_weights_of_the_setup(skewed: bool) -> None:
     graph = barabasi_albert(12, 2, seed=0)
     p = np.array(network(graph, skewed).given)
     setup, *_ = quadratic_setup(Swift(every(0)), graph, p)
-    found = run_all(dict(enumerate(first_assignments(setup))))
+    found = run_all(dict(enumerate(first_assignments(setup.weights, setup.influence))))
     assert [found[i] for i in range(graph.n)] == list(setup.weights)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from swiftfl.errors import UserError
 from swiftfl.graph.influence import is_uniform
 from swiftfl.graph.messages import Selection
 from swiftfl.vector import Weights
-
-if TYPE_CHECKING:
-    from swiftfl.engines.setup import Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +43,11 @@ class Assignment:
         return cls(epoch, n, uniform, p, tuple(neighbours), scale)
 
 
-def first_assignments(setup: Setup) -> list[Assignment]:
+def first_assignments(weights: Sequence[Weights], influence: Sequence[float]) -> list[Assignment]:
     """Epoch 0: what every client is told before its first step."""
-    uniform = is_uniform(np.asarray(setup.influence))
+    uniform = is_uniform(np.asarray(influence))
     return [
-        Assignment(0, setup.n, uniform, p, tuple(w.of))
-        for w, p in zip(setup.weights, setup.influence, strict=True)
+        Assignment(0, len(weights), uniform, p, tuple(w.of)) for w, p in zip(weights, influence, strict=True)
     ]
 
 

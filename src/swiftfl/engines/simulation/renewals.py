@@ -44,7 +44,11 @@ class Renewals:
     def _select_first(self, selections: Selections, absent: bool) -> None:
         """Line 2 of Algorithm 1: nobody starts before it has its weights."""
         world = self.world
-        told = self.membership.assignments() if absent else dict(enumerate(first_assignments(world.setup)))
+        told = (
+            self.membership.assignments()
+            if absent
+            else dict(enumerate(first_assignments(world.setup.weights, world.setup.influence)))
+        )
         if not world.timed_gradients:
             selections.run_at_once(told)
             self._adopt(selections.results())

@@ -98,7 +98,7 @@ class Local(SupervisedRun):
         self._observer = self._plan.observe()
         for text in self.resume.notes:
             self.supervisor.warn(text)
-        told = first_assignments(setup) if setup.ccs == "distributed" else None
+        told = first_assignments(setup.weights, setup.influence) if setup.ccs == "distributed" else None
         for i in range(self.n):
             if i in self.supervisor.absent:
                 self._plan.mark_gone(i)

@@ -199,7 +199,7 @@ class Mpi(SupervisedRun):
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, incarnation, control.warn, seconds, self.options.save_steps)
         if self.channel.own_ccs:
-            terms = control.select(first_assignments(self.setup)[i])
+            terms = control.select(first_assignments(self.setup.weights, self.setup.influence)[i])
         client = LiveClient(
             self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, first.tally
         )
