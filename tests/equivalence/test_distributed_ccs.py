@@ -39,10 +39,11 @@ def engine_of(
     p: np.ndarray | None = None,
     changes: list[Change] | tuple[Change, ...] = (),
     rates: Rates = Rates(),
+    measured: bool = False,
     **options: Any,
 ) -> Any:
     influence = communication_coefficients(graph, p, "ccs").influence.tolist()
-    dynamics = Dynamics(tuple(changes), rates)
+    dynamics = Dynamics(tuple(changes), rates, measured=measured, keep_objective=measured)
     options = {"epochs": 24, "costs": COSTS, **options}
     setup, _, _ = quadratic_setup(
         algorithm or Swift(),
@@ -234,6 +235,19 @@ def test_whatever_happens_the_run_ends(algorithm: Any, seed: int) -> None:
     engine = run_to_end(engine_of("distributed", algorithm=algorithm, rates=rates, seed=seed, epochs=12))
     assert engine.over
     assert engine.figures()["ccs"]["runs"] > 5
+
+
+@pytest.mark.parametrize("algorithm", [Swift(), dsgd()], ids=lambda a: a.name)
+def test_measured_influence_is_renewed_by_messages(algorithm: Any) -> None:
+    """The weights at the end are those of central CCS for the influence that was measured last."""
+    engine = run_to_end(engine_of("distributed", algorithm=algorithm, measured=True, epochs=50))
+    membership = engine.churn.membership
+    assert engine.figures()["ccs"]["runs"] == membership.renewals + 1 >= 5
+    central = communication_coefficients(
+        GRAPHS["roc"], membership.influence / membership.influence.sum(), "ccs"
+    )
+    assert weights(engine) == {i: central.weights(i) for i in range(9)}
+    assert len(set(membership.influence.tolist())) > 1 or algorithm.in_rounds
 
 
 # --- what is wrong is said ---------------------------------------------------------------------
