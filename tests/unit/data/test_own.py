@@ -343,3 +343,11 @@ def test_a_run_can_leave_out_last_batches() -> None:
     config = Config().with_changes({"topology.clients": 4, "engine.epochs": 1, "data.batch_size": 50})
     assert run(config).summary["iterations"] == 4 * 8
     assert run(config.with_changes({"data.drop_last": True})).summary["iterations"] == 4 * 7
+
+
+def test_samples_of_several_clients_come_in_the_order_that_is_asked_for() -> None:
+    each = [Samples([(X[k], int(Y[k])) for k in range(a, b)]) for a, b in ((0, 3), (3, 4), (4, 8))]
+    positions = np.array([7, 0, 3, 5, 1, 0])
+    inputs, labels = as_dataset(each, memory=0).train.take(positions)
+    assert torch.equal(inputs, X[positions])  # type: ignore[arg-type]
+    assert torch.equal(labels, Y[positions])  # type: ignore[arg-type]
