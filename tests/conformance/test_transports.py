@@ -144,6 +144,13 @@ class Uncounted(MemoryTransport):
     answers = 0
 
 
+class Unguarded(MemoryTransport):
+    """Waits for nobody at a barrier."""
+
+    def barrier(self, round: int) -> None:
+        pass
+
+
 class Deaf(MemoryPlan):
     """Tells nobody about losses."""
 
@@ -190,6 +197,8 @@ BROKEN: list[tuple[type[MemoryPlan], str, str]] = [
     (with_ends(OneKind), "small_messages_arrive", "last epoch"),
     (with_ends(WordByWord), "small_messages_whole", "torn"),
     (with_ends(Uncounted), "averages_are_counted", "not within"),
+    (with_ends(Unguarded), "barriers", "before everybody had come"),
+    (Deaf, "barriers", "blocked"),
     (Deaf, "loss_is_noticed", "blocked"),
     (Unstoppable, "stop_wakes", "blocked"),
 ]

@@ -35,6 +35,7 @@ from swiftfl.vector import Vector, consensus
 ALGORITHMS = {
     "swift": Swift(every(0)),
     "dsgd": dsgd(),
+    "barrier": dsgd(),  # with a barrier of everybody before each exchange
     "adpsgd": AdPsgd(),
     "adpsgd_background": AdPsgd(averaging="background"),
     "allreduce": AllReduceSgd(),
@@ -83,7 +84,7 @@ def main(names: Sequence[str], mishap: str, seconds: float) -> None:
         method = "ccs" if name in ("swift", "looking") else "metropolis"
         setup = live_setup(ALGORITHMS[name], ranks.size, 0.0, method, epochs=30, dimension=20_000)
         workload = Unlucky(setup.workload, seconds)
-        setup = replace(setup, workload=workload)
+        setup = replace(setup, workload=workload, barrier="global" if name == "barrier" else "neighbours")
         workload.mishap = mishap
         engine = Mpi(setup, ranks, None, LiveOptions(save_seconds=None, patience=3.0))
         if mishap in ("", "stop"):

@@ -197,7 +197,7 @@ def test_a_blocked_client_does_not_keep_a_stopped_run_from_being_saved(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--barrier", "global"], "--barrier is for engine virtual or sampled, not local"),
+        (["--barrier", "global"], "--barrier is for algorithms that meet in rounds, and swift does not"),
         (["--device", "meta"], "cpu"),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_rank_that_was_stopped_goes_on() -> None:
 @needs_mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), TCP], ids=["normal", "tcp"])
-@pytest.mark.parametrize("name", ["swift", "dsgd"])
+@pytest.mark.parametrize("name", ["swift", "dsgd", "barrier"])
 def test_survivors_of_a_killed_rank_go_on(name: str, options: tuple[str, ...]) -> None:
     answer = run(name, "kill", (*SURVIVE, *options))[name]
     check(answer, lost=[1])

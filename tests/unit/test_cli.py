@@ -191,7 +191,7 @@ BAD = [
     ("run digits --algorithm gossip --ccs distributed", "--ccs has no effect: gossip"),
     ("run digits --ccs both", "--ccs must be one of"),
     ("run digits --barrier global", "--barrier is for algorithms that meet in rounds, and swift does not"),
-    ("run digits --algorithm dsgd --engine local --barrier global", "--barrier is for engine virtual"),
+    ("run digits --engine local --barrier global", "--barrier is for algorithms that meet in rounds"),
     ("run digits --restart-lost", "--restart-lost is for engine local, not virtual"),
     ("run digits --engine sampled --slowdown 1:4", "--slowdown is for engine virtual, local or mpi"),
     ("run digits --engine sampled --costs costs.json", "--costs is for engine virtual, not sampled"),

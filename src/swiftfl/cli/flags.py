@@ -229,7 +229,6 @@ _USED_BY: dict[str, tuple[str, ...]] = {
     "engine.network.measure_every": ("virtual", "local", "mpi"),
     "engine.live": ("local", "mpi"),
     "engine.live.restart_lost": ("local",),
-    "engine.barrier": ("virtual", "sampled"),
 }
 """The engines that use a setting; those that are not named here are used by all."""
 

@@ -243,8 +243,6 @@ class Config(Section):
         if self.influence == "measured" and self.engine.name == "sampled":
             raise ValueError("measured influence needs time: the virtual engine or a live one")
         self.engine.network.check_engine(self.engine.name)
-        if self.engine.real and self.engine.barrier == "global":
-            raise ValueError("barrier global needs the virtual engine")
         if self.engine.name == "local" and self.model.device != "cpu":
             raise ValueError("the clients of engine local are forked, and compute on the cpu")
         return self

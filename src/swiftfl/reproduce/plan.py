@@ -202,10 +202,9 @@ class Setting:
 
     def _barrier(self, method: str) -> Literal["neighbours", "global"]:
         """Synchronous methods wait for everybody, as on the paper's hardware (whose costs of an exchange are
-        those of everybody together) and in the authors' code. Live engines have no such barrier."""
+        those of everybody together) and in the authors' code."""
         everybody = self.options.costs is None or self.options.fidelity == "authors"
-        virtual = self.options.engine == "virtual"
-        return "global" if everybody and virtual and method in SYNCHRONOUS else "neighbours"
+        return "global" if everybody and method in SYNCHRONOUS else "neighbours"
 
     def _costs(self) -> CostsConfig:
         """The paper's hardware with the paper's network, whatever is trained; or what was measured."""

@@ -5,9 +5,9 @@ each client with its own end, and tells it who is gone. A *transport* is one cli
 neighbours.
 
 Wait-free calls (`publish`, `read`, `show`, `tell`, `heard`) return in the client's own time, whatever its
-neighbours do: slow, stopped or dead. Waiting calls (`offer`, `collect` for synchronous rounds, the cell
-calls for AD-PSGD) block until others have done their part, until a neighbour is known to be lost, or until
-the run is stopped. Memory is bounded: a neighbour that does not read costs its publisher nothing.
+neighbours do: slow, stopped or dead. Waiting calls (`offer`, `collect`, `barrier` for synchronous rounds, the
+cell calls for AD-PSGD) block until others have done their part, until a neighbour is known to be lost, or
+until the run is stopped. Memory is bounded: a neighbour that does not read costs its publisher nothing.
 
 A transport of your own is a registered function that makes a plan (`transports/memory.py` is one to read):
 
@@ -128,6 +128,9 @@ class Transport(Protocol):
 
     def all_reduce(self, value: Vector, weight: float, round: int) -> Mean:
         """The weighted mean over the living clients; waits for all of them."""
+
+    def barrier(self, round: int) -> None:
+        """Wait until every living client has come to this round (or has finished)."""
 
     # --- waiting: model cells ---
 

@@ -42,6 +42,7 @@ class MemoryPlan:
         self.cells: list[Vector] = [x0.copy()] * n
         self.offers: list[dict[int, tuple[Vector, set[int]]]] = [{} for _ in range(n)]
         self.offered = [-1] * n
+        self.reached = [-1] * n  # the round that each has come to
         self.averaged = [0] * n  # how often others have averaged with each cell
         self.given: dict[int, dict[int, tuple[Vector, float]]] = {}
         self.means: dict[int, Vector] = {}
@@ -184,6 +185,13 @@ class MemoryTransport:
                 plan.means = {round: _mean([given[k] for k in sorted(given)])}
                 plan.given = {round: given}
             return Mean(_copy(plan.means[round]), len(given))
+
+    def barrier(self, round: int) -> None:
+        plan = self.plan
+        with plan.changed:
+            plan.reached[self.i] = round
+            plan.changed.notify_all()
+            self._wait(lambda: all(at >= round or self._away(k, round) for k, at in enumerate(plan.reached)))
 
     def set_cell(self, x: Vector) -> None:
         with self.plan.changed:

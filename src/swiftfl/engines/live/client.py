@@ -370,6 +370,8 @@ class LiveClient:
     def _exchange(self, verb: Exchange) -> RoundInbox:
         self._start()
         self._note_used()
+        if self.setup.barrier == "global":
+            self.transport.barrier(verb.round)
         if verb.neighbours:
             self.transport.offer(verb.x, verb.round, verb.neighbours)
             self.tally.traffic.exchange(verb, self._bytes_of(verb.x))

@@ -140,10 +140,11 @@ def wait_for_the_finished() -> Task:
 
 def stop_wakes(group: Participants) -> str:
     """Every call that waits raises Stopped when the run is stopped."""
-    plan = group.open(ring(3))
+    plan = group.open(ring(4))
     calls = {
         "collect": lambda transport: transport.collect(1, 9, value_of),
         "all_reduce": lambda transport: transport.all_reduce(full(group, 1), 1.0, 1),
+        "barrier": lambda transport: transport.barrier(1),
         "offer": lambda transport: [transport.offer(full(group, 1), round, (0,)) for round in (1, 2, 3)],
     }
     workers = {name: group.start(i, until_stopped(call)) for i, (name, call) in enumerate(calls.items())}
@@ -165,6 +166,47 @@ def until_stopped(call: object) -> Task:
         except Stopped:
             return "stopped"
         return "went on"
+
+    return task
+
+
+def barriers(group: Participants) -> str:
+    """Nobody passes before all have come; who is lost, or has finished, is not waited for."""
+    plan = group.open(ring(CLIENTS))
+    early = [group.start(i, _pass_barriers()) for i in (0, 1)]
+    for worker in early:
+        worker.answer()
+    time.sleep(0.1)
+    late = [group.start(2, _come_late(finishes=True)), group.start(3, _come_late(finishes=False))]
+    came = max(worker.answer() for worker in late)
+    if min(worker.answer() for worker in early) < came:
+        raise Failed("a barrier was passed before everybody had come")
+    for worker in late:
+        worker.answer()
+    plan.mark_gone(3)
+    for worker in early:
+        worker.answer()
+    return "late, finished and lost clients"
+
+
+def _pass_barriers() -> Task:
+    def task(transport: Transport, report: Report) -> str:
+        report("waiting")
+        transport.barrier(1)
+        report(time.monotonic())
+        transport.barrier(2)
+        return "passed"
+
+    return task
+
+
+def _come_late(finishes: bool) -> Task:
+    def task(transport: Transport, report: Report) -> str:
+        report(time.monotonic())
+        transport.barrier(1)
+        if finishes:
+            transport.finish()
+        return "passed"
 
     return task
 
@@ -344,6 +386,6 @@ def change_twice(group: Participants) -> Task:
 
 
 CHECKS = (
-    rounds_in_order, rounds_with_some, loss_is_noticed, the_finished, stop_wakes, reductions,
+    rounds_in_order, rounds_with_some, loss_is_noticed, the_finished, stop_wakes, barriers, reductions,
     cells_are_atomic, averages_are_counted, cells_start_anew, rejoining, cells_survive,
 )  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 from swiftfl.errors import UserError
 from swiftfl.transports.base import Mean, SmallMessage
 from swiftfl.transports.codec import Identity, MakeCodec
+from swiftfl.transports.messages.barrier import MessageBarrier
 from swiftfl.transports.messages.cells import RemoteCells
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
 from swiftfl.transports.messages.progress import ProgressThread
@@ -100,6 +101,8 @@ class MessageTransport:
         for place, k in enumerate(self.neighbours):
             self._note[1 + place] = offered.get(k, -1)
         self._notes_out.put(self._note, self.version)
+        if "meeting" in self.__dict__:
+            self.meeting.pass_all()
 
     @property
     def refused(self) -> int:
@@ -155,6 +158,13 @@ class MessageTransport:
 
     def all_reduce(self, value: Vector, weight: float, round: int) -> Mean:
         return self.reduction.mean(value, weight, round)
+
+    @cached_property
+    def meeting(self) -> MessageBarrier:
+        return MessageBarrier(self.progress)
+
+    def barrier(self, round: int) -> None:
+        self.meeting.wait(round, self.outside)
 
     @cached_property
     def cells(self) -> RemoteCells:

@@ -16,7 +16,9 @@ LOST = -1
 GARBLED = -2
 """Instead of a count of bytes: what came did not fit."""
 
-MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL, SHOWN, PING, TOLD, START = range(1, 15)
+MODEL, NOTE, OFFER, GIVE, MEAN, ASK, ANSWER, STATUS, ORDER, FINAL, SHOWN, PING, TOLD, START, REACHED = range(
+    1, 16
+)
 """Tags: which channel a message belongs to."""
 CONTROL_TAGS = frozenset((STATUS, ORDER, TOLD))
 """Channels whose messages need not be there as soon as the doorbell rings."""

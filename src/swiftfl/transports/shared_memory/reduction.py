@@ -14,6 +14,7 @@ import numpy as np
 
 from swiftfl.transports.base import Mean
 from swiftfl.transports.shared_memory import layout as at
+from swiftfl.transports.shared_memory.barrier import wait_for_all
 from swiftfl.transports.shared_memory.words import Words
 from swiftfl.vector import Vector
 
@@ -29,13 +30,14 @@ class SharedReduction:
 
     def mean(self, value: Vector, weight: float, round: int) -> Mean:
         self._give(value, weight, round)
-        self._wait(range(self.words.layout.n), lambda k: self._place(k, round) is not None, round)
+        everybody = range(self.words.layout.n)
+        wait_for_all(self.words, everybody, lambda k: self._place(k, round) is not None, round)
         members = self._members(round)
         weights = sum(self._weight(k, place) for k, place in members.items())
         slices = self._slices(members)
         self.total[slices[self.i]] = self._sum(members, weights, slices[self.i])
         self.words.set(self.words.layout.word(self.i, at.REDUCED), round + 1)
-        self._wait(members, lambda k: self._has_reduced(k, round), round)
+        wait_for_all(self.words, members, lambda k: self._has_reduced(k, round), round)
         out: Vector = self.total.copy()
         for k in members:
             if not self._has_reduced(k, round):  # it gave its value and died
@@ -76,21 +78,3 @@ class SharedReduction:
         for k, place in members.items():
             total += self._weight(k, place) * self.given(k)[place][part]
         return (total / weights).astype(total.dtype, copy=False)
-
-    def _wait(self, clients: Iterable[int], done: Callable[[int], bool], round: int) -> None:
-        """Until each of these has done its part or will not do it.
-
-        Everybody sleeps on one word; whoever comes last, and so need not sleep, changes it.
-        """
-        words, open_, slept = self.words, list(clients), False
-        while True:
-            seen = words.values[at.EVENTS]
-            words.fence()
-            while open_ and (done(open_[-1]) or not words.takes_part(open_[-1], round)):
-                open_.pop()
-            if not open_:
-                break
-            words.wait(at.EVENTS, seen)
-            slept = True
-        if not slept:
-            words.set(at.EVENTS, words.values[at.EVENTS] + 1)

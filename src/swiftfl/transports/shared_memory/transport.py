@@ -28,6 +28,7 @@ from swiftfl.errors import UserError
 from swiftfl.transports.base import Mean, SmallMessage, transport
 from swiftfl.transports.codec import Identity, MakeCodec, is_exact, transmitted
 from swiftfl.transports.shared_memory import layout as at
+from swiftfl.transports.shared_memory.barrier import SharedBarrier
 from swiftfl.transports.shared_memory.cells import SharedCells
 from swiftfl.transports.shared_memory.file import ByteLock, SharedFile, create_file
 from swiftfl.transports.shared_memory.holds import FENCES_WORK, HeldByLocks, HeldByWords, Holds
@@ -287,6 +288,9 @@ class SharedMemoryTransport:
     def all_reduce(self, value: Vector, weight: float, round: int) -> Mean:
         self._check_size(value)
         return self.reduction.mean(value, weight, round)
+
+    def barrier(self, round: int) -> None:
+        SharedBarrier(self.i, self.words).wait(round)
 
     @cached_property
     def cells(self) -> SharedCells:

@@ -1,0 +1,111 @@
+"""`--barrier global` with real clients: each exchange waits for everybody, and for nobody who is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_process_job import Ranks
+from live_worlds import Unhurried, live_setup, pids, resumed, running, steps, under_way, until
+
+from swiftfl.algorithms import dsgd
+from swiftfl.engines import Setup, Virtual
+from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.supervised import SupervisedRun
+from swiftfl.engines.setup import Barrier
+from swiftfl.sample import Batch, Slope
+from swiftfl.vector import Vector
+from worlds import run_to_end
+
+N = 6  # on a ring: three steps from one client to the one opposite
+
+
+def setup_of(barrier: Barrier, **options: int) -> Setup:
+    return live_setup(dsgd(), N, 0.005, "metropolis", barrier=barrier, **{"epochs": 8, **options})
+
+
+def lead(engine: SupervisedRun) -> float:
+    """How many steps the first client is ahead of the last, when nobody moves any more."""
+    last, since = steps(engine), time.monotonic()
+    while time.monotonic() - since < 0.7:
+        time.sleep(0.05)
+        if steps(engine) != last:
+            last, since = steps(engine), time.monotonic()
+    return max(last) - min(last)
+
+
+@pytest.mark.parametrize(("barrier", "most"), [("global", 0), ("neighbours", 3)])
+def test_everybody_waits_for_one_that_is_stopped(barrier: Barrier, most: int, tmp_path: Path) -> None:
+    """Without the barrier, clients far from it go on for some rounds. When it is killed, nobody waits."""
+    setup = setup_of(barrier)
+    with running(setup, tmp_path) as engine:
+        victim = pids(engine)[0]
+        under_way(engine, 4)
+        os.kill(victim, signal.SIGSTOP)
+        assert lead(engine) in ((0, 1) if barrier == "global" else (most - 1, most))
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: engine.wait(0.05), "the end")
+        assert engine.supervisor.lost == [0]
+        assert steps(engine)[1:] == [41.0] * (N - 1)
+        for model, again in zip(engine.models[1:], replay(setup, tmp_path)[1:], strict=True):
+            assert np.array_equal(model, again)
+
+
+def test_the_models_are_those_of_virtual_time_also_after_a_stop(tmp_path: Path) -> None:
+    setup = setup_of("global", epochs=12)
+    with running(setup, tmp_path) as engine:
+        under_way(engine, 5)
+        engine.stop()
+        until(lambda: engine.wait(0.05), "the stop")
+        assert engine.stopped
+    with resumed(setup, tmp_path) as engine:
+        until(lambda: engine.wait(0.05), "the end")
+        for model, expected in zip(engine.models, run_to_end(Virtual(setup)).models, strict=True):
+            assert np.array_equal(model, expected)
+
+
+class Gated(Unhurried):
+    """Client 0 does not end its tenth gradient before it may."""
+
+    gate = threading.Event()
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        if batch.client == 0 and batch.counter == 10:
+            self.gate.wait(60)
+        return super().gradient(x, batch)
+
+
+@pytest.mark.parametrize(("barrier", "ahead"), [("global", (0, 1)), ("neighbours", (2, 3))])
+def test_ranks_wait_for_a_slow_one(barrier: Barrier, ahead: tuple[int, int], tmp_path: Path) -> None:
+    setup = setup_of(barrier)
+    workload = Gated(setup.workload, 0.0)
+    workload.gate.clear()
+    ranks = Ranks(replace(setup, workload=workload), tmp_path)
+    until(lambda: steps(ranks.first)[0] == 10, "the tenth step")
+    found = lead(ranks.first)
+    workload.gate.set()
+    ranks.to_the_end()
+    assert found in ahead
+    for model, expected in zip(ranks.first.models, run_to_end(Virtual(setup)).models, strict=True):
+        assert np.array_equal(model, expected)
+
+
+def test_ranks_do_not_wait_for_one_that_is_lost(tmp_path: Path) -> None:
+    """The others are told that client 0 is gone while it does not come to the round."""
+    setup = setup_of("global")
+    workload = Gated(setup.workload, 0.0)
+    workload.gate.clear()
+    ranks = Ranks(replace(setup, workload=workload), tmp_path)
+    until(lambda: steps(ranks.first)[0] == 10, "the tenth step")
+    others = ranks.engines[1:]
+    for engine in others:
+        engine.transport.mark_gone(0)
+    until(lambda: all(engine.status.c(engine.me) > 12 for engine in others), "steps without it")
+    workload.gate.set()
+    until(lambda: all(engine.status.c(engine.me) == 41 for engine in others), "their last step")
