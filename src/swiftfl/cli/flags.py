@@ -126,6 +126,8 @@ FLAGS = (
     Flag("--averaging", "algorithm.averaging", str, "Of adpsgd: after the gradient or in the background.",
          TRAINING),
     Flag("--budget", "algorithm.budget", float, "Of matcha: the share of links in use.", TRAINING),
+    Flag("--buffers", "model.buffers", str, "Running buffers of batch norm: averaged, or each client's own.",
+         TRAINING),
     Flag("--batching", "model.batching", str, "Gradients of many clients at once: auto, measure, on or off.",
          TRAINING),
     Flag("--device", "model.device", str, "Where gradients are computed.", TRAINING),

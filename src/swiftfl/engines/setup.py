@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn, Protocol
 
+import numpy as np
+
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client, State
 from swiftfl.costs import Costs
@@ -19,6 +21,10 @@ from swiftfl.verbs import Verb
 from swiftfl.workload.base import Workload
 
 Barrier = Literal["neighbours", "global"]
+Buffers = Literal["averaged", "own"]
+"""Whether running buffers (of BatchNorm) are averaged with the models, or stay each client's own."""
+KeepBuffers = Callable[[Vector, Vector], Vector]
+"""`Setup.keep_buffers`."""
 SelectionMode = Literal["central", "distributed"]
 
 
@@ -97,6 +103,7 @@ class Setup:
     seed: int = 0
     codec: MakeCodec = Identity
     """What models pass through on their way to neighbours."""
+    buffers: Buffers = "averaged"
 
     def __post_init__(self) -> None:
         missing = [name for name in _OF_AN_ALGORITHM if not hasattr(self.algorithm, name)]
@@ -109,6 +116,11 @@ class Setup:
             raise UserError(
                 f"{len(self.weights)} weights, {len(self.batches)} data parts and "
                 f"{len(self.influence)} influence scores do not make one federation"
+            )
+        if self.buffers == "own" and not self.workload.buffers:
+            raise UserError(
+                f"model {self.workload.name} has no running buffers that could stay the clients' own: "
+                "leave out --buffers own, or choose a model with batch norm"
             )
         if self.epochs is None and self.iterations is None:
             raise UserError("a run needs an end: give epochs or iterations")
@@ -127,6 +139,18 @@ class Setup:
         w, batches = w or self.weights[i], self.batches[i]
         step_size = LocalStepSize(self.step_size, batches.steps_per_epoch, scale)
         return Client(i, tuple(w.of), w, self.influence[i], batches, step_size)
+
+    @property
+    def own_buffers(self) -> int:
+        """How many numbers at the end of a vector are not averaged."""
+        return self.workload.buffers if self.buffers == "own" else 0
+
+    def keep_buffers(self, average: Vector, own: Vector) -> Vector:
+        """What a client with the model `own` makes of an average: its buffers may have to stay as they were."""
+        if self.buffers == "averaged":
+            return average
+        count = self.workload.buffers
+        return np.concatenate((average[:-count], own[-count:]))
 
     def first_state(self, x: Vector, c: int = 1) -> State:
         """A client that starts from model x at step c, with nothing to remember yet."""

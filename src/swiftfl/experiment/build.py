@@ -99,6 +99,7 @@ def build(config: Config) -> Parts:
         seed=config.seed,
         network=build_network(config, coefficients),
         codec=partial(CODECS[config.engine.codec], **config.engine.codec_options),
+        buffers=config.model.buffers,
     )
     check_memory(config.engine.name, graph.n, workload, setup.algorithm.rule)
     _log.debug("built %d clients, %d edges, models of %d parameters", graph.n, graph.m, workload.parameters)

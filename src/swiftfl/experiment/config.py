@@ -17,6 +17,7 @@ from swiftfl.costs import Costs
 from swiftfl.data.parse import check_spec
 from swiftfl.data.registry import dataset_options, has_folder
 from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.setup import Buffers
 from swiftfl.errors import UserError
 from swiftfl.experiment.algorithm_config import AlgorithmConfig
 from swiftfl.experiment.imports import import_modules
@@ -62,6 +63,7 @@ class ModelConfig(Section):
     name: str = "mlp"
     options: Tree = {}
     norm: Literal["batch", "group"] | None = None
+    buffers: Buffers = "averaged"
     device: str = "cpu"
     batching: Literal["auto", "measure", "on", "off"] | dict[str, Literal["loop", "batched"]] = "auto"
 

@@ -170,6 +170,12 @@ class Setting:
         )
 
     def _model(self) -> ModelConfig:
+        """The authors' code averages parameters only; models without batch norm have no buffers."""
+        chosen = self._chosen_model()
+        own = self.options.fidelity == "authors" and chosen.norm == "batch"
+        return chosen.model_copy(update={"buffers": "own"}) if own else chosen
+
+    def _chosen_model(self) -> ModelConfig:
         if self.options.model is not None:
             if not self.at_paper:
                 raise UserError("--model needs --scale paper: the smaller scales have their own model")

@@ -102,7 +102,7 @@ def take_over_statistics(module: nn.Module, plan: Layout) -> Vector | float:
     clients do the running average, on their vectors, at the layer's original momentum. Other buffers take
     the value that the forward pass leaves: rate 1.
     """
-    rates = np.ones(plan.size - plan.trainable, dtype=np.float32)
+    rates = np.ones(plan.size - plan.trainable)
     places = {piece.name: piece for piece in plan.buffers}
     for prefix, layer in _normalisations(module):
         for name in ("running_mean", "running_var"):
@@ -112,7 +112,8 @@ def take_over_statistics(module: nn.Module, plan: Layout) -> Vector | float:
         layer.num_batches_tracked = None
     if rates.size and bool((rates == rates[0]).all()):
         return float(rates[0])
-    return rates
+    double = any(p.dtype == torch.float64 for p in module.parameters())
+    return rates if double else rates.astype(np.float32)
 
 
 def _normalisations(module: nn.Module) -> Iterator[tuple[str, _NormBase]]:

@@ -19,6 +19,7 @@ import numpy as np
 from swiftfl.client import Client, State
 from swiftfl.engines.discard import contribution, discard_message, kept, movable
 from swiftfl.engines.live.background import Background
+from swiftfl.engines.live.cell import Cell
 from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
 from swiftfl.engines.live.journal import Journal, version
 from swiftfl.engines.live.saves import Saver
@@ -93,6 +94,7 @@ class LiveClient:
         self.setup, self.index, self.state, self.incarnation = setup, index, state, incarnation
         self.transport, self.control = transport, control
         self.journal, self.saver = journal, saver
+        self.cell = Cell(transport, state.x, setup.own_buffers)
         self.tally = tally or Tally()
         self.gate = Gate(state.x, self.tally.refused)
         self.in_rounds = setup.algorithm.in_rounds
@@ -257,7 +259,7 @@ class LiveClient:
         """The state to save: with a shared cell, the model is what the cell holds."""
         if not self._cell:
             return self.state
-        return State(self.transport.load(), self.state.c, self.state.memory)
+        return State(self.cell.load(), self.state.c, self.state.memory)
 
     # --- terms ---------------------------------------------------------------------------------
 
@@ -329,12 +331,13 @@ class LiveClient:
         inbox = verb.inbox
         self.tally.traffic.mix(verb)
         if not isinstance(inbox, LazyInbox):
-            return mix(verb.w, verb.x, inbox)
+            return self.setup.keep_buffers(mix(verb.w, verb.x, inbox), verb.x)
         self._start()
         half = inbox.mix(verb.w, verb.x, self.gate.spare)
         self._note_used()
         inbox.settle()
         self._open = [each for each in self._open if each[1] is not inbox]
+        half = self.setup.keep_buffers(half, verb.x)
         self._communicated()
         return half
 
@@ -388,13 +391,14 @@ class LiveClient:
             self._count_discarded()
         mean, clients = self.transport.all_reduce(value, weight, verb.round)
         self.tally.traffic.all_reduce(verb, clients, value.nbytes)
+        mean = self.setup.keep_buffers(mean, verb.value)
         self._communicated()
         return mean
 
     def _load(self, verb: Load) -> Vector:
         self._cell = True
         self._start()
-        x = self.transport.load()
+        x = self.cell.load()
         self._communicated()
         return x
 
@@ -407,9 +411,9 @@ class LiveClient:
 
     def _average(self, neighbour: int) -> Vector:
         try:
-            x, answered = self.transport.average_with(neighbour), True
+            x, answered = self.cell.average_with(neighbour), True
         except Lost:
-            x, answered = self.transport.load(), False
+            x, answered = self.cell.load(), False
         self.tally.traffic.average_with(x.nbytes, answered)
         return x
 
@@ -442,9 +446,9 @@ class LiveClient:
         self._start()
         self._note_used()
         if movable(verb):
-            x = self.transport.add(verb.move, verb.statistics)
+            x = self.cell.add(verb.move, verb.statistics)
         else:
             self._left_out = True
-            x = self.transport.load()
+            x = self.cell.load()
         self._communicated()
         return x

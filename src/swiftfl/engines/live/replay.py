@@ -246,14 +246,16 @@ class Replay:
             return RecordedInbox((yield from self._fetch(incarnation, name)))
         if isinstance(verb, Mix):
             if isinstance(verb.inbox, LazyInbox):
-                return verb.inbox.mix(verb.w, verb.x, np.empty_like(verb.x))
-            return mix(verb.w, verb.x, verb.inbox)
+                half = verb.inbox.mix(verb.w, verb.x, np.empty_like(verb.x))
+            else:
+                half = mix(verb.w, verb.x, verb.inbox)
+            return self.setup.keep_buffers(half, verb.x)
         if isinstance(verb, Exchange):
             fetched = yield from self._fetch(incarnation, name)
             exchanged = yield from self._exchange(incarnation, name)
             return RecordedInbox({**fetched, **exchanged})
         if isinstance(verb, AllReduce):
-            return (yield from self._all_reduce(incarnation, verb))
+            return self.setup.keep_buffers((yield from self._all_reduce(incarnation, verb)), verb.value)
         raise UserError(
             f"{self.setup.algorithm.name} shares model cells, and the order in which clients write into them "
             "is not recorded: it cannot be replayed"

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from swiftfl.engines.saved import Saved
+from swiftfl.engines.setup import KeepBuffers
 from swiftfl.engines.simulation.record import ClientRecord
 from swiftfl.vector import Vector
 from swiftfl.verbs import Mix
@@ -29,16 +30,17 @@ LARGEST_STACK = 500_000  # numbers: what is larger is taken in parts, each of wh
 class BatchedMixes:
     """Clients that are parked at a mix, and results that wait to be delivered in their order."""
 
-    __slots__ = ("_records", "ready", "waiting")
+    __slots__ = ("_keep_buffers", "_records", "ready", "waiting")
 
-    def __init__(self, records: Sequence[ClientRecord]) -> None:
-        self._records = records
+    def __init__(self, records: Sequence[ClientRecord], keep_buffers: KeepBuffers) -> None:
+        self._records, self._keep_buffers = records, keep_buffers
         self.waiting: list[int] = []
         self.ready: deque[tuple[int, Vector]] = deque()
 
     def serve(self) -> None:
         """Mix for everybody who is parked; they go on one by one."""
-        halves = mix_many([self._records[i].parked for i in self.waiting])
+        verbs: list[Mix] = [self._records[i].parked for i in self.waiting]
+        halves = map(self._keep_buffers, mix_many(verbs), (verb.x for verb in verbs))
         self.ready.extend(zip(self.waiting, halves, strict=True))
         self.waiting.clear()
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from swiftfl.costs import Costs
 from swiftfl.engines.discard import moved
 from swiftfl.engines.saved import Saved, Tree
+from swiftfl.engines.setup import KeepBuffers
 from swiftfl.engines.simulation.mailboxes import Links
 from swiftfl.engines.simulation.record import ClientRecord
 from swiftfl.vector import Vector
@@ -23,10 +24,13 @@ class Cells:
     Here is until when each is in use, and how many steps others took between a load and its add.
     """
 
-    __slots__ = ("_busy", "_costs", "_links", "_loaded_at", "_records", "_size", "largest_delay")
+    __slots__ = ("_busy", "_costs", "_keep", "_links", "_loaded_at", "_records", "_size", "largest_delay")
 
-    def __init__(self, records: Sequence[ClientRecord], costs: Costs, links: Links, size: int) -> None:
+    def __init__(
+        self, records: Sequence[ClientRecord], costs: Costs, links: Links, size: int, keep_buffers: KeepBuffers
+    ) -> None:
         self._records, self._costs, self._links, self._size = records, costs, links, size
+        self._keep = keep_buffers
         self._busy = [0.0] * len(records)
         self._loaded_at = [0] * len(records)
         self.largest_delay = 0
@@ -50,7 +54,8 @@ class Cells:
         journey = costs.transit(i, k, self._size) + costs.delay(i, k, c)
         seconds = 2 * journey + costs.mix
         began = self._reserve((i, k), now, seconds)
-        record.model = other.model = 0.5 * (record.model + other.model)
+        mean = 0.5 * (record.model + other.model)
+        record.model, other.model = self._keep(mean, record.model), self._keep(mean, other.model)
         return began, seconds
 
     def add(self, record: ClientRecord, verb: Add, iteration: int) -> Vector:

@@ -76,7 +76,7 @@ class World:
         self.model_size = costs.message(self.senders.most_bytes(x0))
         self.events = EventQueue(n)
         self.gradients = PendingGradients(self.records, setup.workload, x0.nbytes)
-        self.mixes = BatchedMixes(self.records)
+        self.mixes = BatchedMixes(self.records, setup.keep_buffers)
         self.links = Links()
         self.mailboxes = Mailboxes(n, x0, costs, self.links, self.model_size)
         self.meetings = Meetings(
@@ -89,7 +89,7 @@ class World:
             self.model_size,
             everyone=setup.barrier == "global",
         )
-        self.cells = Cells(self.records, costs, self.links, self.size)
+        self.cells = Cells(self.records, costs, self.links, self.size, setup.keep_buffers)
         self.log = EventLog()
         # Where nobody sees at once what another publishes at the same time, mixes may wait for each other.
         self._mixes_together = timed_gradients and not changing and costs.latency > 0 and not costs.links
@@ -192,6 +192,8 @@ class World:
             if type(record.parked) is Overlapped:
                 reply = (self.gradients.take(i), reply)
                 clock.compute_until(time - waited - busy)
+            elif type(record.parked) is AllReduce:
+                reply = self.setup.keep_buffers(reply, record.parked.value)
             clock.wait(waited)
             clock.communicate(busy)
         elif type(record.parked) is Overlapped:
@@ -295,7 +297,7 @@ class World:
         ):
             self.mixes.waiting.append(record.index)
             return PARKED
-        return mix(verb.w, verb.x, verb.inbox)
+        return self.setup.keep_buffers(mix(verb.w, verb.x, verb.inbox), verb.x)
 
     # --- waiting verbs -------------------------------------------------------------------------
 

@@ -1,0 +1,36 @@
+"""A client's model cell as the client itself sees it.
+
+Others average into the cell, its running buffers included. Where these are to stay the client's own
+(`Setup.buffers`), it keeps them here and looks at those of the cell no more.
+"""
+
+from __future__ import annotations
+
+from swiftfl.transports.base import Transport
+from swiftfl.vector import Statistics, Vector, advance
+
+
+class Cell:
+    """The cell of the client at this end of a transport; `own` numbers at its end are not averaged."""
+
+    def __init__(self, transport: Transport, x: Vector, own: int = 0) -> None:
+        self._transport, self._own = transport, own
+        self._buffers: Vector = x[x.size - own :].copy()
+
+    def load(self) -> Vector:
+        return self._seen(self._transport.load())
+
+    def average_with(self, neighbour: int) -> Vector:
+        return self._seen(self._transport.average_with(neighbour))
+
+    def add(self, move: Vector, statistics: Statistics | None) -> Vector:
+        x = self._transport.add(move, statistics)
+        if self._own:
+            self._buffers = advance(self._buffers, move[-self._own :], statistics)
+        return self._seen(x)
+
+    def _seen(self, x: Vector) -> Vector:
+        """Transports give copies, so it may be written into."""
+        if self._own:
+            x[-self._own :] = self._buffers
+        return x
