@@ -62,6 +62,7 @@ CASES = {
     "--influence 0.1,0.2,0.3,0.4 --communication-set 1",
     "swift, logistic, 200 clients": "synthetic --clients 200 --epochs 2 --topology torus",
     "swift, cnn with batch norm": "CNN.json",
+    "swift, cnn, own buffers": "CNN.json --buffers own",
     "dsgd": f"{SHORT} --algorithm dsgd",
     "dsgd, slow client, global barrier": f"{SHORT} --algorithm dsgd --slowdown 2:4 --barrier global",
     "dsgd, churn": f"{SHORT} --algorithm dsgd --epochs 12 --network CHURN",

@@ -157,7 +157,9 @@ def test_resumed_in_the_middle_it_is_the_same_run(name: str) -> None:
     paused.advance(13)
     going_on = resumed(paused, Virtual(setup(ALGORITHMS[name])))
     going_on.advance(10**9)
-    for mine, theirs in zip(going_on.models, run_to_end(Virtual(setup(ALGORITHMS[name]))).models, strict=True):
+    for mine, theirs in zip(
+        going_on.models, run_to_end(Virtual(setup(ALGORITHMS[name]))).models, strict=True
+    ):
         np.testing.assert_array_equal(mine, theirs)
 
 

@@ -20,9 +20,10 @@ from swiftfl.engines.live.local.engine import Local
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.engines.live.supervised import SupervisedRun
+from swiftfl.engines.setup import Buffers
 from swiftfl.engines.membership import Dynamics, Membership
 from swiftfl.sample import Batch, Slope
-from swiftfl.vector import Vector
+from swiftfl.vector import Statistics, Vector
 from swiftfl.verbs import Verb
 from swiftfl.workload.base import Evaluation, Workload
 from worlds import quadratic_setup
@@ -149,3 +150,36 @@ def check_conditions(folder: Path, n: int, edges: set[tuple[int, int]], members:
     assert np.allclose(inner.sum(axis=1), 1.0)
     assert (np.diag(inner) >= 1 / len(there) - 1e-12).all()
     assert np.allclose(inner, inner.T)
+
+
+class Tagged:
+    """A workload with running buffers that every batch moves a hundredth of the way to its client's number.
+
+    Where they stay the client's own, they are i (1 - 0.99^T) after T steps of client i, whatever is averaged.
+    """
+
+    name, parameters, buffers = "tagged", 3, 2
+
+    def initial(self, seed: int) -> Vector:
+        return np.zeros(5)
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        pull = np.append(x[:3] - batch.client, (0.0, 0.0))
+        return Slope(pull, float(pull @ pull), Statistics(np.full(2, float(batch.client)), 0.01))
+
+    def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
+
+    def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
+        return [Evaluation(float(x @ x), None) for x in xs]
+
+
+def tagged_setup(algorithm: Algorithm[Verb], n: int = 4, buffers: Buffers = "own", **options: Any) -> Setup:
+    setup = live_setup(algorithm, n, 0.0, "metropolis", **options)
+    return replace(setup, workload=Tagged(), buffers=buffers)
+
+
+def own_buffers(n: int, steps: int) -> np.ndarray:
+    """What `Tagged` leaves in each client's buffers."""
+    values = np.arange(n) * (1.0 - 0.99**steps)
+    return np.stack([values, values], axis=1)

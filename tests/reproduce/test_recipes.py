@@ -103,8 +103,20 @@ def test_the_authors_order_broadcast_and_decay() -> None:
             assert algorithm.step_size.options["epoch_of_decay"] == "authors"
             if algorithm.name == "swift":
                 assert (algorithm.broadcast, algorithm.decay_at) == ("after", "average")
-            elif algorithm.name != "adpsgd":
+            elif algorithm.name == "adpsgd":
+                assert algorithm.averaging == "background"
+            else:
                 assert algorithm.order == "average_first"
+
+
+def test_the_authors_average_no_running_buffers() -> None:
+    """Where there are any: the models of the smaller scales have none, and would be refused."""
+    for scale, buffers in (("paper", "own"), ("small", "averaged"), ("smoke", "averaged")):
+        assert {c.config.model.buffers for c in plan("baseline", scale, fidelity="authors").cases} == {
+            buffers
+        }
+        assert {c.config.model.buffers for c in plan("baseline", scale).cases} == {"averaged"}
+    assert plan("baseline", fidelity="authors", model="cnn").cases[0].config.model.buffers == "averaged"
 
 
 def test_the_paper_is_the_default_and_differs_in_nothing_else() -> None:
@@ -113,7 +125,8 @@ def test_the_paper_is_the_default_and_differs_in_nothing_else() -> None:
     for one, other in zip(printed_.cases, authors.cases, strict=True):
         assert one.config.algorithm.step_size.options["epoch_of_decay"] == "printed"
         assert one.config.algorithm != other.config.algorithm
-        assert one.config == other.config.model_copy(update={"algorithm": one.config.algorithm})
+        same = {"algorithm": one.config.algorithm, "model": one.config.model}
+        assert one.config == other.config.model_copy(update=same)
 
 
 def test_synchronous_methods_wait_for_everybody_where_the_paper_did() -> None:

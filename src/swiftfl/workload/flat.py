@@ -1,8 +1,9 @@
 """A torch module behind one flat vector: where each parameter and each running buffer lies in it.
 
 In the vector are the trainable parameters, the running mean and variance of normalisation layers and
-every other floating buffer that changes in a forward pass (all are averaged between clients: parameters
-averaged without their running statistics would be evaluated with the statistics of other activations).
+every other floating buffer that changes in a forward pass (unless `Setup.buffers` says otherwise all are
+averaged between clients: parameters averaged without their running statistics would be evaluated with the
+statistics of other activations).
 Left out are integer buffers (they cannot be averaged; BatchNorm's num_batches_tracked is one), parameters
 with requires_grad=False and constant buffers: they are the same for every client.
 """

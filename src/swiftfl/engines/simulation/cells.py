@@ -27,7 +27,12 @@ class Cells:
     __slots__ = ("_busy", "_costs", "_keep", "_links", "_loaded_at", "_records", "_size", "largest_delay")
 
     def __init__(
-        self, records: Sequence[ClientRecord], costs: Costs, links: Links, size: int, keep_buffers: KeepBuffers
+        self,
+        records: Sequence[ClientRecord],
+        costs: Costs,
+        links: Links,
+        size: int,
+        keep_buffers: KeepBuffers,
     ) -> None:
         self._records, self._costs, self._links, self._size = records, costs, links, size
         self._keep = keep_buffers

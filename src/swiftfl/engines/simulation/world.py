@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from swiftfl.client import State
 from swiftfl.costs import Costs
@@ -193,7 +193,7 @@ class World:
                 reply = (self.gradients.take(i), reply)
                 clock.compute_until(time - waited - busy)
             elif type(record.parked) is AllReduce:
-                reply = self.setup.keep_buffers(reply, record.parked.value)
+                reply = self.setup.keep_buffers(cast(Vector, reply), record.parked.value)
             clock.wait(waited)
             clock.communicate(busy)
         elif type(record.parked) is Overlapped:
