@@ -52,7 +52,7 @@ def setup(algorithm: Any, buffers: Buffers = "own", **options: Any) -> Setup:
 
 
 class TorchClients:
-    """Modules with their optimisers; `average` touches parameters() and nothing else, as the authors' code."""
+    """Modules with their optimisers; `average` touches parameters() alone, as the authors' code."""
 
     def __init__(self, run: Setup) -> None:
         self.run = run
@@ -187,5 +187,5 @@ def test_mixes_in_one_product_keep_buffers_as_well() -> None:
 
 
 def test_a_model_without_buffers_is_refused() -> None:
-    with pytest.raises(UserError, match="no running buffers .* leave out --buffers own"):
+    with pytest.raises(UserError, match=r"no running buffers .* leave out --buffers own"):
         quadratic_setup(Swift(), buffers="own")

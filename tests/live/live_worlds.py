@@ -20,8 +20,8 @@ from swiftfl.engines.live.local.engine import Local
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.engines.live.supervised import SupervisedRun
-from swiftfl.engines.setup import Buffers
 from swiftfl.engines.membership import Dynamics, Membership
+from swiftfl.engines.setup import Buffers
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Statistics, Vector
 from swiftfl.verbs import Verb

@@ -146,7 +146,7 @@ class Setup:
         return self.workload.buffers if self.buffers == "own" else 0
 
     def keep_buffers(self, average: Vector, own: Vector) -> Vector:
-        """What a client with the model `own` makes of an average: its buffers may have to stay as they were."""
+        """What a client with the model `own` makes of an average: its buffers may have to stay."""
         if self.buffers == "averaged":
             return average
         count = self.workload.buffers
