@@ -17,11 +17,14 @@ from live_worlds import check_conditions, events, live_setup, running, steps, un
 
 from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
 from swiftfl.engines import Setup
+from swiftfl.engines.live.changes import apply
+from swiftfl.engines.live.common_round import CommonRound
 from swiftfl.engines.live.journal import read_incarnations
 from swiftfl.engines.live.local.engine import Local
 from swiftfl.engines.live.mpi.engine import Mpi
 from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
+from swiftfl.engines.live.status import HOLDING, RUNNING, StatusTable
 from swiftfl.engines.membership import Change, Dynamics
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import parse
@@ -35,7 +38,7 @@ RING = {(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)}
 
 
 def setup_of(name: str, *changes: Change, **options: Any) -> Setup:
-    method = "ccs" if name == "swift" else "metropolis"
+    method = "ccs" if name == "swift" or "ccs" in options else "metropolis"
     dynamics = Dynamics(changes)
     return live_setup(ALGORITHMS[name], N, 0.01, method, dynamics, **{"epochs": 25, **options})
 
@@ -63,21 +66,36 @@ def check_replay(setup: Setup, folder: Path, engine: Local | Mpi) -> None:
         assert np.array_equal(model, again), f"client {i}"
 
 
+def check_selected(setup: Setup, folder: Path) -> None:
+    """The last weights are those of a central renewal after all changes, bit for bit."""
+    assert setup.network is not None
+    network = setup.network()
+    apply(network, network.dynamics.changes)
+    for i, (w, _) in network.renew().items():
+        assert read_incarnations(folder, i, N)[-1].terms[-1][1].w == w
+
+
 @ENGINES
 @BOTH
-def test_an_edge_goes_another_comes_and_a_client_joins(name: str, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ccs", ["central", "distributed"])
+def test_an_edge_goes_another_comes_and_a_client_joins(
+    name: str, kind: str, ccs: str, tmp_path: Path
+) -> None:
     """By iteration and by time; everybody agrees on every edge, and the run is repeated bit for bit."""
     changes = (
         Change(None, "edge_down", edge=(1, 2), iteration=60),
         Change(None, "edge_up", edge=(1, 3), iteration=60),
         Change(0.4, "join", 4),
     )
-    setup = setup_of(name, *changes)
+    setup = setup_of(name, *changes, ccs=ccs)
     with started(kind, setup, tmp_path) as engine:
         to_the_end(engine)
-        found = [row for row in engine.supervisor._log if row["event"] != "renew"]
+        found = [row for row in engine.supervisor._log if row["event"] not in ("renew", "ccs")]
         assert sorted(row["event"] for row in found) == ["edge_down", "edge_up", "join"]
-        assert {row["checked"] for row in events(engine, "renew")} == {"abcd"}
+        if ccs == "central":
+            assert {row["checked"] for row in events(engine, "renew")} == {"abcd"}
+        else:
+            check_selected(setup, tmp_path)
         assert events(engine, "renew")[-1]["clients"] == 5
         assert events(engine, "edge_down")[0]["iteration"] >= 60
         assert events(engine, "join")[0]["time"] >= 0.4
@@ -167,6 +185,44 @@ def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp
 
 
 @ENGINES
+@BOTH
+def test_clients_that_select_their_weights_go_on_after_a_stop(name: str, kind: str, tmp_path: Path) -> None:
+    """One leaves, the run is stopped, goes on without it, and another one joins."""
+    changes = Change(None, "leave", 2, iteration=30), Change(None, "join", 4, iteration=120)
+    setup = setup_of(name, *changes, ccs="distributed")
+    with started(kind, setup, tmp_path) as engine:
+        until(lambda: any(row["epoch"] for row in events(engine, "ccs")), "the renewal")
+        engine.stop()
+        to_the_end(engine)
+        assert events(engine, "leave")
+    with started(kind, setup, tmp_path, find_resume_point(tmp_path, setup, engine.now)) as engine:
+        to_the_end(engine)
+        assert engine.members() == [0, 1, 3, 4]
+        assert events(engine, "join")
+        check_selected(setup, tmp_path)
+        models, again = engine.models, replay(setup, tmp_path)
+        assert all(np.array_equal(models[i], again[i]) for i in engine.members())
+
+
+def test_a_client_that_is_alone_and_has_passed_the_common_round_is_waited_for() -> None:
+    """It was told too late, and nobody held it up: then all hold before a later round."""
+    status = StatusTable(2)
+    common = CommonRound(status, in_rounds=True)
+    for i in (0, 1):
+        status.place(i, 48)
+        status.enter(i, RUNNING)
+    assert common.pause({0: RUNNING, 1: RUNNING}, 0) is None  # names round 49
+    for i, c in enumerate((49, 57)):
+        status.place(i, c)
+        status.enter(i, HOLDING)
+    holding = {0: HOLDING, 1: HOLDING}
+    until(lambda: common.pause(holding, 0) is None and status.order(57) == "go_on", "a later round", 5.0)
+    for i in (0, 1):
+        status.place(i, 58)
+    assert common.pause(holding, 0) == 58
+
+
+@ENGINES
 def test_what_the_run_does_not_come_to_is_told(kind: str, tmp_path: Path) -> None:
     setup = setup_of("swift", Change(1000.0, "join", 4), epochs=2)
     with started(kind, setup, tmp_path) as engine:
@@ -193,9 +249,3 @@ def event(kind: str, time: float = 1.0, **more: float) -> dict[str, Any]:
 def test_what_real_clients_cannot_do_is_refused(network: dict[str, Any], engine: str, told: str) -> None:
     with pytest.raises(UserError, match=told):
         parse({"engine": {"name": engine, "epochs": 1, "network": network}})
-
-
-def test_clients_that_select_their_weights_have_no_planned_changes_yet() -> None:
-    network = {"changes": [event("leave")]}
-    with pytest.raises(UserError, match="take --ccs central"):
-        parse({"engine": {"name": "local", "epochs": 1, "network": network, "ccs": "distributed"}})

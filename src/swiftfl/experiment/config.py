@@ -261,10 +261,6 @@ class Config(Section):
             raise SettingError(
                 "engine.ccs", f"distributed selects weights ccs, not {weights}: add --weights ccs"
             )
-        if self.engine.real and self.engine.network.changes:
-            raise SettingError(
-                "engine.ccs", "distributed does not go with planned changes in a live run: take --ccs central"
-            )
         if self.engine.network.renewal != NetworkConfig().renewal:
             raise SettingError(
                 "engine.network.renewal", "has no effect with ccs distributed: messages take their own time"

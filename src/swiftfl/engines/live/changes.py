@@ -16,7 +16,6 @@ from swiftfl.engines.live.common_round import CommonRound
 from swiftfl.engines.live.status import FINISHED
 from swiftfl.engines.live.supervisor import Supervisor
 from swiftfl.engines.membership import Change, Membership
-from swiftfl.errors import UserError
 
 LIVE_CHANGES = ("edge_down", "edge_up", "join", "leave")
 _LOG = logging.getLogger(__name__)
@@ -49,8 +48,6 @@ class PlannedChanges:
         self._common = CommonRound(supervisor.status, supervisor.in_rounds)
         network = supervisor.network
         changes = [] if network is None else list(network.dynamics.changes)
-        if changes and supervisor.own_ccs is not None:
-            raise UserError("planned changes of a live run need central CCS: --ccs central")
         if network is not None:
             apply(network, [changes[number] for number in done])
             supervisor.absent |= set(range(network.n)) - network.present
@@ -62,12 +59,16 @@ class PlannedChanges:
         supervisor, status = self._supervisor, self._status
         if status.released:
             self._tell_what_did_not_happen()
-        if supervisor.paused_at is not None and (supervisor.ending or self._newcomers.all_have_heard()):
+        if supervisor.paused_at is not None and (supervisor.ending or self._all_have_weights()):
             self._go_on()
         if supervisor.ending or status.released:
             self._go_on()
         elif self._open and status.started and supervisor.paused_at is None:
             self._change(living)
+
+    def _all_have_weights(self) -> bool:
+        """Whether everybody has its new weights, or will have them before its next step."""
+        return self._supervisor.selected and self._newcomers.all_have_heard()
 
     def _go_on(self) -> None:
         self._supervisor.paused_at = None

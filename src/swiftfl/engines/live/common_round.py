@@ -58,9 +58,14 @@ class CommonRound:
             return True
         elif now - self._looked >= _LOOK_AGAIN:
             self._looked = now
-            if any(phase == RUNNING and self.status.c(i) >= self._at for i, phase in phases.items()):
+            if any(self._has_passed(i, phase, self._at) for i, phase in phases.items()):
                 self._name_round(phases, order, at)
         return False
+
+    def _has_passed(self, i: int, phase: int, at: float) -> bool:
+        """Whether client i has begun this round; one without neighbours may hold before a later one."""
+        c = self.status.c(i)
+        return (phase == RUNNING and c >= at) or (phase == HOLDING and c > at)
 
     def save(self, phases: Mapping[int, int], every: float, at: int = 0) -> None:
         """From time to time, name a round, not before round `at`, before which everybody saves its state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+from swiftfl.engines.assignment import Assignment, first_assignments
 from swiftfl.engines.live.changes import Newcomers, PlannedChanges
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint
@@ -55,6 +56,16 @@ class SupervisedRun:
         if self.network is not None and (self.resume.changes or self.supervisor.absent):
             self.network.renewals += 1
         return self.renewed_terms()
+
+    def first_assignments(self) -> dict[int, Assignment]:
+        """The same for clients that run CCS themselves: what each is told, of those who are there."""
+        network = self.network
+        if network is None or not (self.resume.changes or self.supervisor.absent):
+            return dict(enumerate(first_assignments(self.setup.weights, self.setup.influence)))
+        count, network.renewals = network.renewals, -1
+        told = network.assignments()  # of epoch 0
+        network.renewals = count
+        return told
 
     @property
     def iteration(self) -> int:

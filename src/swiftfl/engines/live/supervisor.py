@@ -40,8 +40,8 @@ class Clients(Protocol):
     def renew(self, from_round: int) -> None:
         """Renew the coefficients among the known clients; they hold from this round on."""
 
-    def announce(self) -> None:
-        """Tell the known clients that they are to run CCS anew, and each its part in it."""
+    def announce(self) -> int:
+        """Tell the known clients that they are to run CCS anew, and each its part in it; the epoch."""
 
     def switch(self, epoch: int, from_round: int) -> None:
         """Everybody has its weights of this epoch: they hold from this round on."""
@@ -371,12 +371,16 @@ class Supervisor:
         self._warn_of_isolation()
         if self.own_ccs is not None:
             self.note("renew", **about)
-            self.own_ccs.announce(self.network.renewals + 1)
-            self.clients.announce()
+            self.own_ccs.announce(self.clients.announce())
             return
         self.renewed_from = self.next_round() if from_round is None else from_round
         self.clients.renew(self.renewed_from)
         self.note("renew", **about, checked=checked)
+
+    @property
+    def selected(self) -> bool:
+        """Whether no client still runs CCS."""
+        return self.own_ccs is None or self.own_ccs.settled
 
     def _settle(self, epochs: Epochs) -> bool:
         """Whether the clients have ended their newest run of CCS; who meets in rounds then changes at one."""

@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swiftfl.engines.assignment import first_assignments
 from swiftfl.engines.live.local.control import ControlChannel
 from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch
 from swiftfl.engines.live.local.worker import Worker
@@ -98,12 +97,12 @@ class Local(SupervisedRun):
         self._observer = self._plan.observe()
         for text in self.resume.notes:
             self.supervisor.warn(text)
-        told = first_assignments(setup.weights, setup.influence) if setup.ccs == "distributed" else None
+        told = {} if self.supervisor.own_ccs is None else self.first_assignments()
         for i in range(self.n):
             if i in self.supervisor.absent:
                 self._plan.mark_gone(i)
             else:
-                self._launch(self._first_launch(i, [] if told is None else told[i].pack()))
+                self._launch(self._first_launch(i, told[i].pack() if told else []))
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
@@ -321,10 +320,11 @@ class Local(SupervisedRun):
             if i in self.living and i not in self.supervisor.joining:
                 self._send(i, Terms(w, scale, from_round))
 
-    def announce(self) -> None:
+    def announce(self) -> int:
         assert self.network is not None
         for i, assignment in self.network.assignments().items():
             self._tell(i, assignment)
+        return self.network.renewals
 
     def switch(self, epoch: int, from_round: int) -> None:
         assert self._plan is not None

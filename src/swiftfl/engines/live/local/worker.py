@@ -187,6 +187,7 @@ class WorkerControl:
         while (order := self.order(c)) in HOLDS:
             if self.status.final and order != "pause":
                 return order
+            self._answer()
             time.sleep(self._pause)
         self.status.enter(self.client, RUNNING)
         return order
@@ -224,5 +225,9 @@ class WorkerControl:
     def wait_for(self, happened: Callable[[], bool]) -> None:
         """Until it has happened; neighbours that run CCS are answered meanwhile."""
         while not happened():
-            self._early = self.new_terms()
+            self._answer()
             time.sleep(self._pause)
+
+    def _answer(self) -> None:
+        """Take part in what neighbours select, while this client takes no steps."""
+        self._early = self.new_terms()

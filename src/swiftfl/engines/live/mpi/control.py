@@ -34,7 +34,7 @@ FIRST = 0
 """The client whose process supervises and records the run."""
 TICK = 0.05
 _HEARTBEAT = 1.0  # seconds between two messages of the first rank that say nothing new
-_LEAVE, _FROM_ROUND, _SERIAL, _SHOW, _SWITCH, _TABLES = 8, 9, 10, 11, 12, 13
+_LEAVE, _FROM_ROUND, _SERIAL, _SHOW, _SWITCH, _SWITCH_ROUND, _TABLES = 8, 9, 10, 11, 12, 13, 14
 _LEADERLESS = 1 << 32  # above every epoch that the first rank announces
 _OF_CLIENTS = ("lost", "influence", "absent", "joined", "source", "leaves")
 _LOOK_EVERY = 0.005
@@ -176,13 +176,17 @@ class RankChannel:
 
         return note
 
-    def renew(self, from_round: int) -> None:
-        """Everybody is to work out new coefficients, from who is known and what influence holds now."""
+    def renew(self, from_round: int) -> int:
+        """Everybody is to work out new coefficients, from who is known and what influence holds now.
+
+        The number of this renewal is the epoch, where clients run CCS themselves.
+        """
         assert self.network is not None
         self._out[_FROM_ROUND] = from_round
         self._out[_SERIAL] += 1
         self._describe()
         self._take_part(self._out)
+        return self._serial
 
     def _describe(self) -> None:
         """Put down the network as it is."""
@@ -199,7 +203,7 @@ class RankChannel:
 
     def switch(self, epoch: int, from_round: int) -> None:
         """Everybody has its weights of this epoch, and uses them from this round on."""
-        self._out[_FROM_ROUND] = from_round
+        self._out[_SWITCH_ROUND] = from_round
         self._out[_SWITCH] = epoch
 
     def lose(self, k: int) -> None:
@@ -237,9 +241,9 @@ class RankChannel:
         lost = np.flatnonzero(self._column("lost", orders)).tolist()
         for k in lost:
             self.transport.mark_gone(k)
-        if orders[_SWITCH] > self._switched:
+        if orders[_SWITCH] > self._switched and self.me not in self.absent:
             self._switched = int(orders[_SWITCH])
-            self.news.append(Switch(self._switched, int(orders[_FROM_ROUND])))
+            self.news.append(Switch(self._switched, int(orders[_SWITCH_ROUND])))
         if self.network is None or orders[_SERIAL] <= self._serial:
             return
         self._serial = int(orders[_SERIAL])
@@ -247,9 +251,7 @@ class RankChannel:
         if self.own_ccs:
             self.network.renewals = self._serial - 1  # the serial number is the epoch
             self._announce(self.network.assignments())
-            return
-        renewed = self.network.renew()
-        if self.me in renewed:
+        elif self.me in (renewed := self.network.renew()):
             self.news.append(Terms(*renewed[self.me], int(orders[_FROM_ROUND])))
         self.status.rows[self.me, AT["heard"]] = self._serial
 
@@ -287,12 +289,6 @@ class RankChannel:
     def joined(self) -> tuple[int, int]:
         """From which round this client takes part, and from whose model it starts."""
         return int(self._column("joined")[self.me]), int(self._column("source")[self.me])
-
-    def first_terms(self) -> Terms:
-        """The terms of a client that has joined."""
-        terms = self.news.pop(0)
-        assert isinstance(terms, Terms)
-        return terms
 
     def starting_from(self, k: int) -> set[int]:
         """Who has joined and starts from client k's model."""
@@ -395,6 +391,15 @@ class RankControl:
         self.set_waits(False)
         return terms
 
+    def first_terms(self, ended: Callable[[], bool]) -> Terms:
+        """The terms of a client that has joined, once it has them; ALONE if the run ends before."""
+        while not (found := self.new_terms()):
+            if ended():
+                return ALONE
+            self.channel.check()
+            time.sleep(_LOOK_EVERY)
+        return found[-1]
+
     def answer(self) -> None:
         """Take part in what neighbours select, while this client takes no steps."""
         self._early = self.new_terms()
@@ -424,6 +429,7 @@ class RankControl:
             if order != "pause" and (self.status.final or not self.in_rounds or self.channel.leaderless):
                 return order
             self.channel.check()
+            self.answer()
             time.sleep(_LOOK_EVERY)
         self.status.enter(self.me, RUNNING)
         return order

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swiftfl.engines.assignment import first_assignments
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.journal import Journal, journal_file, version
 from swiftfl.engines.live.mpi.control import FIRST, RankChannel, RankControl
@@ -173,23 +172,24 @@ class Mpi(SupervisedRun):
             self.status.enter(self.me, FINISHED)
         self._end(self.x0)
 
-    def _first_state(self) -> tuple[FirstState, Terms]:
+    def _first_state(self, control: RankControl) -> tuple[FirstState, Terms]:
         """What this client starts from, and on which terms; of one that joins, a neighbour's model."""
         if self.me in self.channel.absent_at_start:
+            terms = control.first_terms(self._others_have_ended)
             from_round, source = self.channel.joined
             x, version = self.handover.take(source, self.in_rounds, self._others_have_ended)
             state = self.setup.first_state(x, max(1, from_round))
-            return FirstState(state, Tally(), "model", (max(0, source), version)), self.channel.first_terms()
+            return FirstState(state, Tally(), "model", (max(0, source), version)), terms
         start = self.resume.starts[self.me]
         return load_start(self.folder, self.setup, self.me, start), self._first_terms[self.me]
 
     def _client(self) -> tuple[LiveClient, RankControl, Journal]:
         i, incarnation = self.me, self.resume.incarnations[self.me]
-        first, terms = self._first_state()
-        start = first.state
         limit = self.setup.iterations
         share = math.inf if limit is None else math.ceil(limit / self.n)
         control = RankControl(self.channel, self.in_rounds, incarnation, share, self.handover.give)
+        first, terms = self._first_state(control)
+        start = first.state
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
         self.transport.codec.restore(first.codec)
@@ -198,8 +198,8 @@ class Mpi(SupervisedRun):
         journal.start(incarnation, self.resume.session, start.c, first.how, first.source)
         seconds = None if self.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, incarnation, control.warn, seconds, self.options.save_steps)
-        if self.channel.own_ccs:
-            terms = control.select(first_assignments(self.setup.weights, self.setup.influence)[i])
+        if self.channel.own_ccs and i not in self.channel.absent_at_start:
+            terms = control.select(self.first_assignments()[i])
         client = LiveClient(
             self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, first.tally
         )
@@ -254,8 +254,8 @@ class Mpi(SupervisedRun):
     def renew(self, from_round: int) -> None:
         self.channel.renew(from_round)
 
-    def announce(self) -> None:
-        self.channel.renew(0)
+    def announce(self) -> int:
+        return self.channel.renew(0)
 
     def switch(self, epoch: int, from_round: int) -> None:
         self.channel.switch(epoch, from_round)
