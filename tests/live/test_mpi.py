@@ -74,7 +74,8 @@ def check_curve(name: str, answer: dict[str, Any], n: int = 3) -> None:
     assert len(curve) >= 2, name
     assert all(point["models"] == n and point["nice"] == 19 for point in curve)
     assert all(len(point["epochs"]) == n for point in curve)
-    assert [point["iteration"] for point in curve] == sorted({point["iteration"] for point in curve})
+    iterations = [point["iteration"] for point in curve]
+    assert iterations == sorted(iterations)  # the same twice where ranks got no processor between
     losses = [answer["start"], *(point["loss"] for point in curve), answer["loss"]]
     # It falls, then stays; a client that runs ahead on a busy machine pulls towards its own minimiser.
     rise = 1.5 if name == "adpsgd_background" else 1.05
