@@ -182,7 +182,7 @@ BAD = [
     ("run digits --data nowhere", "--data is not used: dataset digits comes from no folder"),
     # options that what was chosen does not use
     ("run digits --budget 0.5", "--budget is for matcha, not swift"),
-    ("run digits --algorithm dsgd --i1 2", "--i1 is for fedavg, pasgd, ldsgd, not dsgd"),
+    ("run digits --algorithm dsgd --i1 2", "--i1 is for pasgd, ldsgd, fedavg, not dsgd"),
     ("run digits --algorithm pasgd --i2 2", "--i2 is for ldsgd, not pasgd"),
     ("run digits --algorithm dsgd --communication-set 1", "--communication-set is for swift, not dsgd"),
     ("run digits --algorithm ldsgd --i2 1", "--i2 1 is pasgd"),

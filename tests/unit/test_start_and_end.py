@@ -27,7 +27,7 @@ def pause(seconds):
 
 class Slow(SGD):
     def init(self, x):
-        if not Path("here").exists():
+        if Path("run", "config.json").exists() and not Path("here").exists():
             pause(1.0)
         return super().init(x)
 

@@ -105,6 +105,8 @@ class RankChannel:
             self._statuses = {FIRST: NewestReceiver(transport.progress, ORDER, FIRST, self._out)}
         self.silence = Silence(self._statuses)
         self._heard = dict.fromkeys(self._statuses, 0)
+        self._final: set[int] = set()  # whose last numbers have come
+        self._noting = threading.Lock()
         self._sent: Table = np.zeros(0)
         self._sent_at = 0.0
         self._phase = -1.0  # as it was last told
@@ -172,9 +174,17 @@ class RankChannel:
 
     def _note_status(self, k: int) -> Callable[[Vector, int], None]:
         def note(row: Vector, version: int) -> None:
-            self.status.rows[k] = row
+            with self._noting:
+                if k not in self._final:
+                    self.status.rows[k] = row
 
         return note
+
+    def finalize(self, k: int, row: Vector) -> None:
+        """The last numbers of client k; a status that was sent earlier and is read later changes nothing."""
+        with self._noting:
+            self._final.add(k)
+            self.status.rows[k] = row
 
     def renew(self, from_round: int) -> int:
         """Everybody is to work out new coefficients, from who is known and what influence holds now.

@@ -153,7 +153,7 @@ class FinalGather:
                 del self.finals[k]
                 self._lose(k, "lost at the end")
         for k, message in self.finals.items():
-            self._channel.status.rows[k] = message.vector[: len(COLUMNS)]
+            self._channel.finalize(k, message.vector[: len(COLUMNS)])
 
     def _final(self, x: Vector) -> Message:
         """A row of the status table, and the model behind it."""
