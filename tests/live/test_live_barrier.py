@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from in_process_job import Ranks
+from in_process_wire import Hub
 from live_worlds import Unhurried, live_setup, pids, resumed, running, steps, under_way, until
 
 from swiftfl.algorithms import dsgd
@@ -20,6 +21,8 @@ from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Barrier
 from swiftfl.sample import Batch, Slope
+from swiftfl.transports.codec import Identity
+from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.vector import Vector
 from worlds import run_to_end
 
@@ -109,3 +112,18 @@ def test_ranks_do_not_wait_for_one_that_is_lost(tmp_path: Path) -> None:
     until(lambda: all(engine.status.c(engine.me) > 12 for engine in others), "steps without it")
     workload.gate.set()
     until(lambda: all(engine.status.c(engine.me) == 41 for engine in others), "their last step")
+
+
+def test_nobody_waits_for_one_that_finished_before_its_first_barrier() -> None:
+    """As with few data and rare averaging: client 0 is through before the others come to a barrier."""
+    hub, x0 = Hub(3), np.zeros(4)
+    ends = [MessageTransport(wire, [(1, 2), (0, 2), (0, 1)], x0, Identity) for wire in hub.wires]
+    for end in ends:
+        end.take_part_in_barriers()
+    ends[0].finish()
+    others = [threading.Thread(target=end.barrier, args=(7,), daemon=True) for end in ends[1:]]
+    for other in others:
+        other.start()
+    until(lambda: not any(other.is_alive() for other in others), "the others pass the barrier")
+    for end in ends:
+        end.close()

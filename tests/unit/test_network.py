@@ -560,8 +560,8 @@ def test_who_joined_may_crash_too() -> None:
         (Change(0.0, "edge_up", edge=(1, 1)), "not an edge"),
         (Change(0.0, "edge_down"), "not an edge"),
         (Change(0.0, "sleep", 1), "positive seconds"),
-        (Change(None, "crash", 1), "crash: give it a time .* or an iteration"),
-        (Change(0.5, "crash", 1, iteration=3), "crash: give it a time .* or an iteration"),
+        (Change(None, "crash", 1), "crash: give it either a time .* or an iteration"),
+        (Change(0.5, "crash", 1, iteration=3), "crash: give it either a time .* or an iteration"),
         (Change(None, "crash", 1, iteration=0), "the iteration must be at least 1, not 0"),
     ],
 )
@@ -805,3 +805,41 @@ def test_weights_that_are_uniform_in_neighbourhoods_stay_so() -> None:
     assert dict(engine.world.records[0].terms.w.of) == pytest.approx({1: 1 / 3, 2: 1 / 3})
     assert [row["checked"] for row in engine.take_log() if row["event"] == "renew"] == ["abc"]
     assert promised("metropolis") == "abcd"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([Change(1.0, "edge_down", edge=(0, 2))], r"edge_down of edge \[0, 2\]: it is not there by then"),
+        ([Change(1.0, "edge_up", edge=(1, 0))], r"edge_up of edge \[0, 1\]: it is up already by then"),
+        ([Change(1.0, "leave", 1), Change(2.0, "leave", 1)], "leave of client 1: it is not there by then"),
+        ([Change(1.0, "join", 1), Change(2.0, "join", 1)], "join of client 1: it is there already by then"),
+        ([Change(1.0, "return", 2)], "return of client 2: it is there already by then"),
+        (
+            [Change(2.0, "edge_down", edge=(0, 1)), Change(None, "edge_up", edge=(1, 0), iteration=9)],
+            r"edge \[0, 1\] has changes by time and by iteration",
+        ),
+        ([Change(1.0, "leave")], "leave needs a client"),
+    ],
+)
+def test_planned_changes_that_change_nothing_are_refused(changes: list[Change], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_plan(changes)
+
+
+def test_planned_changes_in_turn_are_accepted() -> None:
+    check_plan(
+        [
+            Change(3.0, "edge_up", edge=(0, 1)),
+            Change(1.0, "edge_down", edge=(1, 0)),
+            Change(2.0, "join", 3),
+            Change(4.0, "leave", 3),
+            Change(5.0, "return", 3),
+        ]
+    )
+
+
+def check_plan(changes: list[Change]) -> None:
+    """As the command does it, for a ring of four."""
+    Dynamics(changes).check(4)
+    Dynamics(changes).check_plan([(0, 1), (1, 2), (2, 3), (0, 3)])

@@ -10,7 +10,7 @@ engine. Lines 2, 4 and 5 (CCS, renewed when the topology changes) are `me.w`, re
 Deviations from the printed algorithm: line 12 averages with column i, w_{k,i} (the print has the
 transpose, which is wrong for non-uniform influence); the experiments add momentum and weight decay, which
 the print leaves out: here they act at x^t, where the gradient is taken; running buffers are averaged with
-the parameters.
+the parameters, unless they are to stay each client's own (`model.buffers`).
 
 What the authors ran differs from what they printed in two ways. Their code broadcasts *after* the gradient
 (`broadcast="after"`), so that the models which neighbours see are one gradient older; and its weight decay

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -50,13 +50,21 @@ class Change:
     draw: int = 0  # of a random change: which draw of its kind it is
     iteration: int | None = None
 
+    @property
+    def concerns(self) -> str:
+        return f"client {self.client}" if self.edge is None else f"edge {sorted(self.edge)}"
+
     def check(self, n: int) -> None:
         if (self.time is None) == (self.iteration is None):
-            raise UserError(f"{self.kind}: give it a time (in seconds) or an iteration (in client steps)")
+            raise UserError(
+                f"{self.kind}: give it either a time (in seconds) or an iteration (in client steps)"
+            )
         if self.time is not None and not (math.isfinite(self.time) and self.time >= 0):
             raise UserError(f"{self.kind}: the time must be finite and not negative, not {self.time}")
         if self.iteration is not None and self.iteration < 1:
             raise UserError(f"{self.kind}: the iteration must be at least 1, not {self.iteration}")
+        if self.kind in OF_A_CLIENT and self.client == -1:
+            raise UserError(f"{self.kind} needs a client")
         if self.kind in OF_A_CLIENT and not 0 <= self.client < n:
             raise UserError(f"{self.kind} of client {self.client}: clients are 0 to {n - 1}")
         if self.kind in OF_AN_EDGE:
@@ -122,15 +130,41 @@ class Dynamics:
                 raise UserError(f"{name} of a network that changes: {why}")
 
     def _check_order(self) -> None:
-        """That it is known what happens first to each client."""
-        by_iteration: dict[int, bool] = {}
+        """That it is known what happens first to each client and each edge."""
+        by_iteration: dict[str, bool] = {}
         for change in self.changes:
-            counted = change.iteration is not None
-            if change.kind in OF_A_CLIENT and by_iteration.setdefault(change.client, counted) != counted:
+            counted, what = change.iteration is not None, change.concerns
+            if by_iteration.setdefault(what, counted) != counted:
                 raise UserError(
-                    f"client {change.client} has changes by time and by iteration: "
+                    f"{what} has changes by time and by iteration: "
                     "what comes first is not known; give all of them one or the other"
                 )
+
+    def check_plan(self, edges: Collection[tuple[int, int]]) -> None:
+        """Refuse planned changes that would change nothing, such as the loss of an edge that is not there.
+
+        Where clients or edges also change at random, that cannot be known before.
+        """
+        rates, up = self.rates, set(edges)
+        away: dict[int, bool] = {}
+        for change in in_order(self.changes):
+            if change.edge is not None:
+                edge = (min(change.edge), max(change.edge))
+                if (change.kind == "edge_up") == (edge in up) and not (rates.edge_down or rates.edge_up):
+                    state = "is up already" if edge in up else "is not there"
+                    raise UserError(f"{change.kind} of {change.concerns}: it {state} by then")
+                (up.add if change.kind == "edge_up" else up.discard)(edge)
+            elif change.kind in OF_A_CLIENT and not (rates.crash or rates.come_back):
+                comes = change.kind in ("join", "return")
+                if away.setdefault(change.client, change.kind == "join") != comes:
+                    state = "is not there" if away[change.client] else "is there already"
+                    raise UserError(f"{change.kind} of {change.concerns}: it {state} by then")
+                away[change.client] = change.kind in ("crash", "leave")
+
+
+def in_order(changes: Iterable[Change]) -> list[Change]:
+    """As they happen to each client and each edge, whose changes are all by time or all by iteration."""
+    return sorted(changes, key=lambda change: change.iteration or change.time or 0.0)
 
 
 class Membership:
@@ -158,7 +192,7 @@ class Membership:
 
     def _present_at_start(self) -> set[int]:
         first: dict[int, str] = {}
-        for change in sorted(self.dynamics.changes, key=lambda change: change.iteration or change.time or 0):
+        for change in in_order(self.dynamics.changes):
             if change.kind in OF_A_CLIENT:
                 first.setdefault(change.client, change.kind)
         return {i for i in range(self.n) if first.get(i) != "join"}

@@ -189,6 +189,7 @@ def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Me
         measure_every=c.measure_every,
     )
     dynamics.check(coefficients.topology.n)
+    dynamics.check_plan([(i, j) for i, j in coefficients.topology.edges.tolist()])
     if config.engine.name == "sampled":
         dynamics.check_without_clock()
     given = coefficients.influence.tolist()

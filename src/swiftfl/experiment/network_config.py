@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from swiftfl.engines.live.changes import LIVE_CHANGES, when
-from swiftfl.engines.membership import Change, Dynamics, Rates
+from swiftfl.engines.live.changes import LIVE_CHANGES
+from swiftfl.engines.membership import Change, Dynamics, Rates, in_order
 from swiftfl.experiment.section import Seconds, Section
 from swiftfl.settings import Count
 
@@ -68,7 +68,7 @@ class NetworkConfig(Section):
                     "somebody kills them, and that is noticed at once"
                 )
         left: set[int] = set()
-        for change in sorted((each.change for each in self.changes), key=when):
+        for change in in_order(each.change for each in self.changes):
             if change.kind not in LIVE_CHANGES:
                 raise ValueError(
                     f"{change.kind} of client {change.client} needs the virtual engine: engine {name} can do "

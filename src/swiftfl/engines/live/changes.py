@@ -15,7 +15,7 @@ from typing import Protocol
 from swiftfl.engines.live.common_round import CommonRound
 from swiftfl.engines.live.status import FINISHED
 from swiftfl.engines.live.supervisor import Supervisor
-from swiftfl.engines.membership import Change, Membership
+from swiftfl.engines.membership import Change, Membership, in_order
 
 LIVE_CHANGES = ("edge_down", "edge_up", "join", "leave")
 _LOG = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class PlannedChanges:
             apply(network, [changes[number] for number in done])
             supervisor.absent |= set(range(network.n)) - network.present
         open_ = [change for number, change in enumerate(changes) if number not in done]
-        self._open = sorted(open_, key=when)
+        self._open = in_order(open_)
 
     def tick(self, living: Collection[int]) -> None:
         """Carry out what is due and possible now; call it before the supervisor decides."""
@@ -128,15 +128,9 @@ class PlannedChanges:
 
     def _tell_what_did_not_happen(self) -> None:
         for change in self._open:
-            what = f"client {change.client}" if change.edge is None else f"edge {list(change.edge)}"
             when = f"{change.time:g} s" if change.iteration is None else f"iteration {change.iteration}"
-            self._supervisor.warn(f"the run ended before the {change.kind} of {what} at {when}")
+            self._supervisor.warn(f"the run ended before the {change.kind} of {change.concerns} at {when}")
         self._open = []
-
-
-def when(change: Change) -> float:
-    """What changes are sorted by; each client's are all by time, or all by iteration."""
-    return change.iteration or change.time or 0.0
 
 
 def is_due(change: Change, now: float, iteration: int) -> bool:
@@ -161,5 +155,5 @@ def apply(network: Membership, changes: Iterable[Change]) -> None:
 def done_before(network: Membership, now: float, iteration: int) -> tuple[int, ...]:
     """The places of those changes that a run has behind it, in the order in which they happen."""
     changes = network.dynamics.changes
-    order = sorted(range(len(changes)), key=lambda k: when(changes[k]))
-    return tuple(number for number in order if is_due(changes[number], now, iteration))
+    due = [change for change in in_order(changes) if is_due(change, now, iteration)]
+    return tuple(changes.index(change) for change in due)

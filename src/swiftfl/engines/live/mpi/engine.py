@@ -73,6 +73,8 @@ class Mpi(SupervisedRun):
         """Connect with the other ranks, which do the same, and start this rank's client."""
         neighbours, absent = self.possible_neighbours(), self.supervisor.absent
         self.transport = self.job.connect(neighbours, self.x0, partial(measured, self.setup.codec))
+        if self.setup.barrier == "global":
+            self.transport.take_part_in_barriers()
         self.transport.outside = absent
         own_ccs, patience = self.supervisor.own_ccs is not None, self.options.patience
         self.channel = RankChannel(self.transport, self.network, self.status, patience, absent, own_ccs)
