@@ -75,7 +75,7 @@ class Adam:
 def test_a_rule_with_two_arrays_survives_save_kill_resume_and_replay(
     algorithm, method: str, tmp_path: Path
 ) -> None:
-    setup, folder = live_setup(algorithm, method=method, epochs=24), tmp_path / "clients"
+    setup, folder = live_setup(algorithm, method=method, epochs=120), tmp_path / "clients"
     with running(setup, folder, restart_lost=True, save_steps=5) as engine:
         under_way(engine, 12)
         os.kill(engine.pid(2), signal.SIGKILL)
@@ -89,7 +89,7 @@ def test_a_rule_with_two_arrays_survives_save_kill_resume_and_replay(
     assert all(np.any(array != Adam().init(array)[name]) for name, array in saved[0].state.memory.items())
     with resumed(setup, folder) as engine:
         assert engine.wait(LIMIT)
-        assert steps(engine) == [121.0] * 4
+        assert steps(engine) == [601.0] * 4
         live = engine.models
     for mine, repeated in zip(live, replay(setup, folder), strict=True):
         np.testing.assert_array_equal(mine, repeated)

@@ -196,7 +196,7 @@ def test_a_stopped_neighbour_holds_up_nobodys_steps(tmp_path: Path) -> None:
 
 @both
 def test_one_that_comes_back_selects_again(algorithm, tmp_path: Path) -> None:
-    setup, folder = setup_of(algorithm, epochs=40), tmp_path / "clients"
+    setup, folder = setup_of(algorithm, epochs=160), tmp_path / "clients"
     with running(setup, folder, restart_lost=True, save_seconds=None) as engine:
         under_way(engine, 12)
         os.kill(engine.pid(2), signal.SIGKILL)
@@ -205,7 +205,7 @@ def test_one_that_comes_back_selects_again(algorithm, tmp_path: Path) -> None:
         selected(engine, epoch)
         assert engine.wait(LIMIT)
         assert engine.supervisor.lost == []
-        assert steps(engine) == [201.0] * GRAPH.n
+        assert steps(engine) == [801.0] * GRAPH.n
         live = engine.models
     last = central(setup, set())
     assert all(adopted(folder, i)[-1] == last[i] for i in range(GRAPH.n))

@@ -216,7 +216,8 @@ def test_a_blocked_client_is_given_up_when_all_others_have_finished() -> None:
         (lost,) = events(engine, "lost")
     assert lost["client"] == 1
     assert "no progress" in lost["reason"]
-    assert "client 1 has made no progress for" in engine.supervisor.warnings[0]
+    # On a busy machine others may be reported, too.
+    assert any("client 1 has made no progress for" in text for text in engine.supervisor.warnings)
     assert not engine.stopped
     assert [steps(engine)[i] for i in engine.members()] == [21.0] * 3
 
