@@ -50,9 +50,9 @@ def test_before_the_first_step(name: str, tmp_path: Path) -> None:
     "name",
     [
         pytest.param("swift", marks=SLOW),
-        pytest.param("swift+", marks=SLOW),
+        "swift+",
         pytest.param("dsgd", marks=SLOW),
-        "dsgd+",
+        pytest.param("dsgd+", marks=SLOW),
     ],
 )
 def test_after_a_death(name: str, tmp_path: Path) -> None:
