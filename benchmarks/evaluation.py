@@ -21,11 +21,11 @@ import numpy as np
 import swiftfl
 from live import SIZE, STEPS
 from swiftfl.algorithms import Swift
-from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
 from swiftfl.reproduce.live_baseline import Accelerator, emulated, spent
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from swiftfl.schedule import every
 from swiftfl.transports import launch
 from swiftfl.transports.mpi import world
@@ -45,10 +45,10 @@ def evaluate(models: list[Vector], busy: float) -> dict[str, float]:
 def measure(given: argparse.Namespace, evaluates: bool) -> tuple[float, int]:
     """Milliseconds of a step, and how many evaluations there were (both on the first rank only)."""
     like = Accelerator(0.04, SIZE, STEPS, given.epochs)
-    setup = emulated(Swift(every(0), SGD(0.9)), swiftfl.ring(given.clients), "ccs", like)
-    engine = Mpi(setup, world(), None, LiveOptions(save_seconds=None))
+    setup = emulated(Swift(every(0), SgdRule(0.9)), swiftfl.ring(given.clients), "ccs", like)
+    engine = MpiEngine(setup, world(), None, LiveOptions(save_seconds=None))
     if evaluates:
-        engine.evaluate_with(lambda models: evaluate(models, given.busy))
+        engine.evaluate_with(lambda models, epochs: evaluate(models, given.busy))
     engine.start()
     due, count = time.monotonic() + given.every, 0
     while not engine.wait(0.1):

@@ -28,7 +28,7 @@ from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import recipe
 from swiftfl.graph import communication_coefficients
 from swiftfl.reproduce.live_baseline import Accelerator, Spent, emulated, run_locally
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from swiftfl.schedule import every
 from swiftfl.vector import advance
 from swiftfl.verbs import Gradient, Verb
@@ -42,7 +42,7 @@ Measure = Callable[[Setup], Spent]
 class Alone:
     """The floor: the same steps, and nobody to talk to."""
 
-    rule: SGD = SGD()
+    rule: SgdRule = SgdRule()
     name: str = "floor"
     in_rounds: bool = False
 
@@ -52,7 +52,7 @@ class Alone:
         return State(advance(s.x, move, slope.statistics), s.c + 1, memory)
 
 
-def contestants(rule: SGD) -> dict[str, tuple[Algorithm[Verb], str]]:
+def contestants(rule: SgdRule) -> dict[str, tuple[Algorithm[Verb], str]]:
     """Algorithm and weights."""
     return {
         "floor": (Alone(rule), "metropolis"),
@@ -83,7 +83,7 @@ def asleep(clients: int, epochs: int, seconds: float, measure: Measure) -> dict[
     ring = swiftfl.ring(clients)
     return {
         name: measure(emulated(algorithm, ring, weights, like))
-        for name, (algorithm, weights) in contestants(SGD(0.9)).items()
+        for name, (algorithm, weights) in contestants(SgdRule(0.9)).items()
     }
 
 
@@ -93,7 +93,7 @@ def busy(clients: int, epochs: int, measure: Measure) -> tuple[dict[str, Spent],
     changes = {"data.options": data, "model.name": "cnn", "engine.name": "local", "engine.epochs": epochs}
     setup = build(recipe("synthetic").with_changes({**changes, "topology.clients": clients})).setup
     rows = {}
-    for name, (algorithm, method) in contestants(SGD(0.9)).items():
+    for name, (algorithm, method) in contestants(SgdRule(0.9)).items():
         coefficients = communication_coefficients(swiftfl.ring(clients), None, method)
         weights = [coefficients.weights(i) for i in range(clients)]
         rows[name] = measure(replace(setup, algorithm=algorithm, weights=weights, network=None))

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.engines import Setup, Virtual
+from swiftfl.engines import Setup, VirtualEngine
 from swiftfl.experiment.build import build
 from swiftfl.experiment.measure import measure
 from swiftfl.experiment.recipes import recipe
@@ -103,7 +103,7 @@ def run(changes: dict[str, Any], moments: str, seed: int) -> tuple[float, float,
         "algorithm.decay_at": "average",  # the rule then sees the averaged moments; there is no weight decay
     }  # fmt: skip
     setup = build(recipe("digits").with_changes({**common, **changes})).setup
-    engine = Virtual(averaging_moments(setup) if moments == "averaged" else setup)
+    engine = VirtualEngine(averaging_moments(setup) if moments == "averaged" else setup)
     engine.start()
     engine.advance(10**9)
     found, sent = measure(engine, clients=8), engine.figures()["communication"]["bytes"]

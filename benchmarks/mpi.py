@@ -14,7 +14,7 @@ import sys
 
 from live import SIZE, STEPS, asleep, busy, show
 from swiftfl.engines import Setup
-from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
 from swiftfl.reproduce.live_baseline import Spent, spent
@@ -27,7 +27,7 @@ TCP = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
 
 def measure(setup: Setup) -> Spent:
     """One run; every rank returns a row, with numbers only on the first."""
-    engine = Mpi(setup, world(), None, LiveOptions(save_seconds=None))
+    engine = MpiEngine(setup, world(), None, LiveOptions(save_seconds=None))
     engine.start()
     while not engine.wait(1.0):
         pass

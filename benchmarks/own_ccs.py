@@ -25,9 +25,10 @@ import swiftfl
 from swiftfl.algorithms import Swift
 from swiftfl.data.batches import NoSamples
 from swiftfl.engines import Setup
-from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.dynamics import Dynamics
+from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.options import LiveOptions
-from swiftfl.engines.membership import Dynamics, Membership
+from swiftfl.engines.membership import Membership
 from swiftfl.graph import Topology, communication_coefficients
 from swiftfl.schedule import constant
 from swiftfl.workload.emulated import Emulated
@@ -69,7 +70,7 @@ def measure(setup: Setup) -> tuple[float, dict[str, float]]:
     """Seconds from a kill to the last client's new weights, and what CCS has cost in all."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "clients"
-        engine = Local(setup, folder, LiveOptions(save_seconds=None))
+        engine = LocalEngine(setup, folder, LiveOptions(save_seconds=None))
         try:
             engine.start()
             until(lambda: min(engine.status.column("c")) > 5)

@@ -2,16 +2,20 @@
 
 The bare loop is the fastest plain autograd that we know to write: the same batches, gradients and
 momentum updates, one client after the other, without averaging, without time, without records.
-"ratio" is the engine's updates per second over the loop's. Then: the engine alone (gradients free),
-its cost per step as n grows, and the peak memory at 10,000 clients.
+"ratio" is the engine's updates per second over the loop's, with one process and with one per core; the
+digest is that of all models after three steps per client, which must not depend on the number of
+processes. Then: the engine alone (gradients free), its cost per step as n grows, and the peak memory at
+10,000 clients.
 
     python benchmarks/simulator.py            # everything, a few minutes
     python benchmarks/simulator.py --quick    # the small cases
+    python benchmarks/simulator.py --workers 2
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import resource
 import subprocess
@@ -27,6 +31,8 @@ from torch.nn import functional
 
 from swiftfl.algorithms import Swift
 from swiftfl.data.batches import NoSamples
+from swiftfl.engines.simulation.engine import Simulation
+from swiftfl.engines.threads import cores
 from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.recipes import digits, synthetic
@@ -82,10 +88,22 @@ def bare_loop(parts: Parts, model: str) -> Callable[[int], None]:
     return run
 
 
-def engine_loop(parts: Parts) -> Callable[[int], None]:
-    engine = parts.engine("virtual")
+def engine_of(parts: Parts, workers: int) -> Simulation:
+    engine = replace(parts, setup=replace(parts.setup, workers=workers)).engine("virtual")
     engine.start()
-    return engine.advance
+    return engine
+
+
+def engine_loop(parts: Parts, workers: int = 1) -> Callable[[int], None]:
+    return engine_of(parts, workers).advance
+
+
+def digest(parts: Parts, workers: int) -> str:
+    """Of all models after three steps per client."""
+    engine = engine_of(parts, workers)
+    engine.advance(3 * engine.n)
+    engine.close()
+    return hashlib.sha256(b"".join(x.tobytes() for x in engine.models)).hexdigest()[:12]
 
 
 def seconds_per_step(loops: list[Callable[[int], None]], n: int, budget: float) -> list[float]:
@@ -105,14 +123,20 @@ def seconds_per_step(loops: list[Callable[[int], None]], n: int, budget: float) 
     return [median(found) for found in times]
 
 
-def compare(model: str, n: int, budget: float) -> None:
+def compare(model: str, n: int, budget: float, workers: list[int]) -> None:
     parts = build(config(model, n))
-    bare, ours = seconds_per_step([bare_loop(parts, model), engine_loop(parts)], n, budget)
-    print(
-        f"{model:<9} n={n:<6} bare loop {1 / bare:>8,.0f}/s   engine {1 / ours:>8,.0f}/s   "
-        f"ratio {bare / ours:5.2f}   ({1e6 * bare:,.0f} and {1e6 * ours:,.0f} us per update)",
-        flush=True,
-    )
+    engines = {count: engine_of(parts, count) for count in workers}
+    loops = [bare_loop(parts, model), *(engine.advance for engine in engines.values())]
+    bare, *ours = seconds_per_step(loops, n, budget)
+    print(f"{model:<9} n={n:<6} bare loop {1 / bare:>8,.0f}/s", end="")
+    for count, spent in zip(workers, ours, strict=True):
+        processes = "1 process" if count == 1 else f"{count} processes"
+        print(f"   {processes} {1 / spent:>8,.0f}/s ratio {bare / spent:5.2f}", end="")
+    for engine in engines.values():
+        engine.close()
+    digests = [digest(parts, count) for count in workers]
+    told = digests[0] if len(set(digests)) == 1 else f"THEY DIFFER: {' '.join(digests)}"
+    print(f"   digest {told}", flush=True)
 
 
 def overhead(parameters: int, n: int, budget: float) -> float:
@@ -142,17 +166,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds per repeat")
     parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, help="only so many processes (default: 1, and one per core)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.memory:
         print(json.dumps(memory(options.memory)))
         return
+    workers = [options.workers] if options.workers else sorted({1, cores()})
     sizes = [16, 100] if options.quick else [16, 100, 1000, 10_000]
     for model in ("logistic", "mlp"):
         for n in sizes:
-            compare(model, n, options.budget)
+            compare(model, n, options.budget, workers)
     for n in [16, 100][: 1 if options.quick else 2]:
-        compare("cnn", n, options.budget)
+        compare("cnn", n, options.budget, workers)
     for parameters in (650, 5000):
         steps = {n: overhead(parameters, n, options.budget) for n in (100, *sizes[2:])}
         told = "   ".join(f"n={n}: {us:.1f} us" for n, us in steps.items())

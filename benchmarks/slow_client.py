@@ -18,7 +18,7 @@ import numpy as np
 
 from swiftfl.costs import Costs, Slowdown
 from swiftfl.engines import Setup
-from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import recipe
@@ -69,7 +69,7 @@ def setup_of(algorithm: str, seconds: float, slow: float | None) -> Setup:
 
 def until_loss(setup: Setup, loss: float) -> Run:
     """Run until the consensus model's test loss is at most `loss`."""
-    engine = Local(setup, None, LiveOptions(save_seconds=None))
+    engine = LocalEngine(setup, None, LiveOptions(save_seconds=None))
     try:
         engine.start()
         while not engine.status.started and not engine.over:
@@ -85,7 +85,7 @@ def until_loss(setup: Setup, loss: float) -> Run:
         engine.close()
 
 
-def _others(engine: Local) -> float:
+def _others(engine: LocalEngine) -> float:
     names = ("compute", "communication", "waiting")
     spent = sum(np.array(engine.status.column(name)) for name in names) / np.array(
         engine.status.column("steps")

@@ -15,7 +15,7 @@ from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import AdPsgd, Swift, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs, Link
 from swiftfl.data.batches import NoSamples
-from swiftfl.engines import Setup, Virtual
+from swiftfl.engines import Setup, VirtualEngine
 from swiftfl.graph import communication_coefficients
 from swiftfl.schedule import CommunicationSet, alternating, constant, every
 from swiftfl.verbs import Verb
@@ -54,10 +54,10 @@ METHODS = (
 )
 
 
-def run(method: Method, costs: Costs) -> Virtual:
+def run(method: Method, costs: Costs) -> VirtualEngine:
     graph = ring(CLIENTS)
     coefficients = communication_coefficients(graph, None, method.weights)
-    engine = Virtual(
+    engine = VirtualEngine(
         Setup(
             algorithm=method.algorithm,
             workload=Quadratic.random(CLIENTS, DIMENSION, seed=0),
@@ -74,7 +74,7 @@ def run(method: Method, costs: Costs) -> Virtual:
     return engine
 
 
-def spent(engine: Virtual, i: int) -> float:
+def spent(engine: VirtualEngine, i: int) -> float:
     seconds = engine.seconds()
     return seconds["communication"][i] + seconds["waiting"][i]
 

@@ -3,23 +3,15 @@
 Run it with `python examples/own_algorithm.py`.
 """
 
-from __future__ import annotations
-
-import sys
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from swiftfl.algorithm import WaitFreeAlgorithm
-from swiftfl.algorithms import Swift
+import swiftfl
 from swiftfl.client import Client, State
-from swiftfl.engines import Virtual
-from swiftfl.experiment.build import build
-from swiftfl.experiment.measure import measure
-from swiftfl.experiment.recipes import digits
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule, UpdateRule
 from swiftfl.vector import advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
 
@@ -29,7 +21,7 @@ class Lazy:
     """SWIFT that averages when some neighbour's model is further away than `far`."""
 
     far: float
-    rule: SGD = SGD(momentum=0.9)
+    rule: UpdateRule = SgdRule(momentum=0.9)
     name: str = "lazy"
     in_rounds: ClassVar[bool] = False
 
@@ -44,19 +36,7 @@ class Lazy:
         return State(advance(half, move, slope.statistics), s.c + 1, memory)
 
 
-def main() -> None:
-    parts = build(digits().with_changes({"engine.epochs": 20}))
-    algorithms: list[WaitFreeAlgorithm] = [Swift(rule=SGD(momentum=0.9)), Lazy(1.0), Lazy(3.0)]
-    print(f"{'':12}{'accuracy':>9}{'distance':>10}{'communication (s)':>19}")
-    for algorithm in algorithms:
-        engine = Virtual(replace(parts.setup, algorithm=algorithm))
-        engine.start()
-        engine.advance(sys.maxsize)
-        found = measure(engine, clients=0)
-        label = f"{algorithm.name} {getattr(algorithm, 'far', '')}"
-        seconds = sum(engine.seconds()["communication"])
-        print(f"{label:12}{found.accuracy or 0:9.1%}{found.consensus_distance:10.3f}{seconds:19.3f}")
-
-
-if __name__ == "__main__":
-    main()
+found = swiftfl.compare(
+    {"SWIFT": "swift", "lazy 1": Lazy(1.0), "lazy 3": Lazy(3.0)}, "mlp", "digits", epochs=5
+)
+print(found.table())

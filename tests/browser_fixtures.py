@@ -48,10 +48,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """`open_page(file, width, dark=False)` shows a file on a screen of that width."""
+    """`open_page(place, width, dark=False)` shows a file or an address on a screen of that width."""
     with ExitStack() as closing:
 
-        def open_file(file: Path, width: int, dark: bool = False) -> OpenedPage:
+        def open_place(place: Path | str, width: int, dark: bool = False) -> OpenedPage:
             context = closing.enter_context(
                 browser.new_context(
                     viewport={"width": width, "height": 900},
@@ -64,10 +64,11 @@ def open_page(browser: Browser) -> Iterator[Open]:
             opened.page.on("requestfailed", lambda request: opened.complaints.append(request.url))
             opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
             opened.page.on("console", lambda message: _note(message, opened.complaints))
-            opened.page.goto(file.resolve().as_uri(), wait_until="load")
+            address = place if isinstance(place, str) else place.resolve().as_uri()
+            opened.page.goto(address, wait_until="load")
             return opened
 
-        yield open_file
+        yield open_place
 
 
 def _note(message: ConsoleMessage, complaints: list[str]) -> None:

@@ -1,6 +1,6 @@
 """Try the Python versions that this machine has: `make test-pythons`.
 
-For each: do the constraints install (a dry run resolves them all)? If so, install into
+For each: do the constraints install (a dry run resolves them all, with every extra)? If so, install into
 build/pythons/VERSION and run a quick part of the tests. Where pip would take a build of torch with CUDA,
 which is gigabytes, torch is left out and only tests that need no torch are run; with
 SWIFTFL_CUDA_WHEELS=1 it is installed all the same.
@@ -33,6 +33,13 @@ def interpreter(version: str) -> str | None:
     return None
 
 
+def extras() -> list[str]:
+    """Those that pyproject.toml names (by hand: tomllib comes with Python 3.11)."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = text.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    return re.findall(r"^(\w+) = \[", section, re.MULTILINE)
+
+
 def attempt(version: str, python: str) -> str:
     """What came of it; CalledProcessError if a step failed."""
     folder = ROOT / "build" / "pythons" / version
@@ -42,6 +49,8 @@ def attempt(version: str, python: str) -> str:
     run([*pip, "install", "--quiet", "--upgrade", "pip"])
     report = folder / "report.json"
     wanted = ["--constraint", "constraints.txt", "--editable", ".[dev]"]
+    every = [*wanted[:-1], f".[{','.join(extras())}]"]
+    run([*pip, "install", "--quiet", "--dry-run", "--ignore-installed", *every])
     run([*pip, "install", "--quiet", "--dry-run", "--ignore-installed", "--report", str(report), *wanted])
     found = [entry["metadata"] for entry in json.loads(report.read_text())["install"]]
     cuda = any(entry["name"].startswith("nvidia-") for entry in found)

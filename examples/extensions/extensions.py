@@ -10,8 +10,9 @@ Everything here works in every engine, and in `swiftfl resume` and `swiftfl repl
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -27,11 +28,15 @@ from swiftfl.graph import TOPOLOGIES, Topology
 from swiftfl.graph.influence import Influence
 from swiftfl.graph.methods import METHODS
 from swiftfl.graph.sums import Values
-from swiftfl.rules import SGD, UpdateRule, update_rule
+from swiftfl.mixing import mixing_rule
+from swiftfl.rules import SgdRule, UpdateRule, update_rule
 from swiftfl.schedule import SCHEDULES, StepSize
 from swiftfl.streams import stream
+from swiftfl.trackers.base import Callback, Row, RunInfo
+from swiftfl.trackers.registry import TRACKERS
 from swiftfl.transports.base import TransportPlan, transport
 from swiftfl.transports.codec import Bytes, MakeCodec, codec
+from swiftfl.transports.poison import Poison, poison
 from swiftfl.transports.shared_memory import SharedMemory
 from swiftfl.vector import Memory, Vector, Weights, advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
@@ -45,7 +50,7 @@ class OneNeighbour:
     """SWIFT that averages with one random neighbour at a time, with whatever that one sent last."""
 
     keep: float = 0.5
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     seed: int = 0
     name: str = "one_neighbour"
     in_rounds: ClassVar[bool] = False
@@ -94,6 +99,29 @@ class Yogi:
 def yogi(*, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-3) -> Yogi:
     """Yogi, with its usual constants."""
     return Yogi(beta1, beta2, epsilon)
+
+
+# --- a mixing rule, and a client that misbehaves --------------------------------------------------
+
+
+class Median:
+    """The median of all models, number by number, whatever the weights."""
+
+    def mix(self, w: Weights, x: Vector, models: Mapping[int, Vector]) -> Vector:
+        out: Vector = np.median(np.stack([x, *models.values()]), axis=0).astype(x.dtype)
+        return out
+
+
+@mixing_rule("median")
+def median() -> Median:
+    """The median of one's own model and the neighbours', number by number."""
+    return Median()
+
+
+@poison("zeros")
+def zeros() -> Poison:
+    """Zeros in place of the model."""
+    return lambda x, k, key: np.zeros_like(x)
 
 
 # --- a schedule -----------------------------------------------------------------------------------
@@ -198,3 +226,23 @@ def announced(
     """Shared memory, whose size is announced. A transport from scratch is a folder: see CONTRIBUTING.md."""
     print(f"{len(neighbours)} clients, models of {x0.nbytes} bytes", file=sys.stderr)
     return SharedMemory.create(neighbours, x0, codec, in_rounds)
+
+
+# --- a tracker ------------------------------------------------------------------------------------
+
+
+class Losses(Callback):
+    """Writes a line per evaluation into losses.txt of the run folder."""
+
+    folder: Path | None = None
+
+    def on_start(self, about: RunInfo) -> None:
+        self.folder = about.folder
+
+    def on_evaluation(self, row: Row) -> None:
+        if self.folder is not None:
+            with (self.folder / "losses.txt").open("a") as file:
+                file.write(f"{row['iteration']} {row['loss']}\n")
+
+
+TRACKERS.register("losses", Losses)

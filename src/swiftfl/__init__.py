@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from swiftfl._version import __version__
 
 if TYPE_CHECKING:
+    from swiftfl.api import Comparison, Local, Mpi, Result, Sampled, Virtual, compare, load, train
+    from swiftfl.data import as_dataset
+    from swiftfl.errors import UserError
     from swiftfl.graph import (
         Coefficients,
         Topology,
@@ -38,7 +41,10 @@ if TYPE_CHECKING:
         uniform,
         watts_strogatz,
     )
+    from swiftfl.loop.optimizer import Optimizer
+    from swiftfl.loop.peer import Peer, join
     from swiftfl.optimizers import SGD, Adam, AdamW, Lion, RMSprop
+    from swiftfl.trackers.base import Callback
 
 # What loggers say is for developers, who ask for it (SWIFTFL_LOG, or logging.basicConfig in a program of
 # their own); users get messages elsewhere.
@@ -48,15 +54,27 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Callback",
     "Coefficients",
+    "Comparison",
     "Lion",
+    "Local",
+    "Mpi",
+    "Optimizer",
+    "Peer",
     "RMSprop",
+    "Result",
+    "Sampled",
     "Topology",
+    "UserError",
+    "Virtual",
     "__version__",
+    "as_dataset",
     "barabasi_albert",
     "ccs",
     "ccs_by_rate",
     "communication_coefficients",
+    "compare",
     "complete",
     "erdos_renyi",
     "exponential",
@@ -67,6 +85,8 @@ __all__ = [
     "grid",
     "hypercube",
     "is_uniform",
+    "join",
+    "load",
     "metropolis",
     "path",
     "proportional_to",
@@ -76,22 +96,34 @@ __all__ = [
     "star",
     "topology",
     "torus",
+    "train",
     "uniform",
     "watts_strogatz",
 ]
 
-_OPTIMIZERS = ("SGD", "Adam", "AdamW", "Lion", "RMSprop")
+_HOMES = {
+    "swiftfl.optimizers": ("SGD", "Adam", "AdamW", "Lion", "RMSprop"),
+    "swiftfl.api": (
+        "Comparison", "Local", "Mpi", "Result", "Sampled", "Virtual", "compare", "load", "train",
+    ),
+    "swiftfl.data": ("as_dataset",),
+    "swiftfl.loop.optimizer": ("Optimizer",),
+    "swiftfl.loop.peer": ("Peer", "join"),
+    "swiftfl.errors": ("UserError",),
+    "swiftfl.trackers.base": ("Callback",),
+}  # fmt: skip
+"""Where names are defined; all others come from swiftfl.graph."""
 
 
 def __getattr__(name: str) -> object:
-    """The names above come with numpy and scipy, which take a moment: they are imported when one is used.
+    """The names above come with numpy, scipy and torch, which take a moment: they are imported when used.
 
     So the command `swiftfl` answers signals from its first moment on.
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module("swiftfl.optimizers" if name in _OPTIMIZERS else "swiftfl.graph")
-    found: object = getattr(home, name)
+    home = next((module for module, names in _HOMES.items() if name in names), "swiftfl.graph")
+    found: object = getattr(importlib.import_module(home), name)
     globals()[name] = found
     return found
 

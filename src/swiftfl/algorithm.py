@@ -11,14 +11,17 @@ does so at its next step.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Generator
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from swiftfl.client import Client, State
 from swiftfl.rules import UpdateRule
+from swiftfl.vector import Vector
 from swiftfl.verbs import Verb, WaitFree
 
 V = TypeVar("V", bound=Verb, covariant=True)
+Edges: TypeAlias = Literal["all", "first", "none"]
+"""Along which edges an algorithm averages: all that are up, only those of the start, or none (over all)."""
 
 
 class Algorithm(Protocol[V]):
@@ -39,3 +42,45 @@ class Algorithm(Protocol[V]):
 
 
 WaitFreeAlgorithm = Algorithm[WaitFree]
+
+FirstMessage: TypeAlias = Callable[[Vector], Vector]
+"""From x0 to what a mailbox holds at first, of algorithms that do not publish their models."""
+
+
+def _unwrapped(algorithm: object) -> object:
+    """What stands inside of algorithms around an algorithm (`moments`, `robust`)."""
+    while hasattr(algorithm, "algorithm"):
+        algorithm = algorithm.algorithm
+    return algorithm
+
+
+def why_only_simulated(algorithm: Algorithm[Verb]) -> str | None:
+    """What an algorithm does that live engines do not serve: its attribute `only_simulated`."""
+    why: str | None = getattr(_unwrapped(algorithm), "only_simulated", None)
+    return why
+
+
+def relies_on_the_start(algorithm: Algorithm[Verb]) -> bool:
+    """Whether an algorithm cannot go on when clients or links come or go: its attribute `fixed_network`."""
+    fixed: bool = getattr(_unwrapped(algorithm), "fixed_network", False)
+    return fixed
+
+
+ClientCheck: TypeAlias = Callable[[Client], None]
+
+
+def client_check_of(algorithm: Algorithm[Verb]) -> ClientCheck | None:
+    """An algorithm that cannot run with any weights has a method `check(client)`, which says why not."""
+    while not hasattr(algorithm, "check") and hasattr(algorithm, "algorithm"):
+        algorithm = algorithm.algorithm  # what is around it may have a check, too, which asks the inner one
+    check: ClientCheck | None = getattr(algorithm, "check", None)
+    return check
+
+
+def first_message_of(algorithm: Algorithm[Verb]) -> FirstMessage | None:
+    """An algorithm that sends something else than its model has a method `first_message(x0)`.
+
+    It gives what a neighbour finds before anything was sent; all its messages have that length.
+    """
+    first: FirstMessage | None = getattr(_unwrapped(algorithm), "first_message", None)
+    return first

@@ -11,11 +11,15 @@ from swiftfl.vector import Memory, Vector, Weights
 
 @dataclass(slots=True)
 class State:
-    """What a client carries from step to step: model, counter (from 1), named arrays of the update rule."""
+    """What a client carries from step to step: model, counter (from 1), named arrays of the update rule.
+
+    `finite` says that model and memory were seen to be: engines then need not look again.
+    """
 
     x: Vector
     c: int = 1
     memory: Memory = field(default_factory=dict)
+    finite: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

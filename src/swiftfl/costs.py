@@ -68,10 +68,10 @@ class Costs:
 
     `spread` is the standard deviation of the logarithm of compute times (0: constant); `trace` gives,
     per client, factors that are gone through again and again. `jitter` is the mean of an exponential
-    delay added to each message, `loss` the share of published models that never arrive (synchronous
-    exchanges are reliable: there a loss is a resend, which jitter stands for). Messages are as large as
-    the model, or have `message_bytes` whatever is trained, to imitate the traffic of another model. Without a
-    `shared_bandwidth`, messages of an exchange do not slow each other down.
+    delay added to each message, `loss` the share of published models, or of fragments and packets, that never
+    arrive (other exchanges are reliable: there a loss is a resend, which jitter stands for). Messages are as
+    large as the model, or have `message_bytes` whatever is trained, to imitate the traffic of another model.
+    Without a `shared_bandwidth`, messages of an exchange do not slow each other down.
     """
 
     compute: float = 0.010
@@ -115,7 +115,7 @@ class Costs:
         named = [s.client for s in self.slowdowns] + list(self.trace)
         for client in (*named, *(i for link in self.links for i in link)):
             if not 0 <= client < n:
-                raise UserError(f"costs name client {client}: clients are 0 to {n - 1}")
+                raise UserError(f"there is no client {client} to be slow or linked: clients are 0 to {n - 1}")
 
     # --- compute -------------------------------------------------------------------------------
 
@@ -178,6 +178,11 @@ class Costs:
         """Whether the number-th published model of a sender never reaches this receiver."""
         return bool(self.loss) and self._drawn(f"loss/{receiver}", sender, number, kind="uniform") < self.loss
 
+    def lost_packets(self, sender: int, receiver: int, round: int, count: int) -> npt.NDArray[np.bool_]:
+        """Which of the packets of a sender's model of a round never reach this receiver."""
+        drawn = stream(self.seed, f"packets/{receiver}", sender, round).random(count)
+        return np.asarray(drawn < self.loss)
+
     def shared_exchange(self, messages: int, size: int) -> float:
         """An exchange of everybody, through one medium that all its messages share."""
         assert self.shared_bandwidth is not None
@@ -187,9 +192,9 @@ class Costs:
         """A ring all-reduce: 2 (n-1) messages of size/n each, one after the other."""
         return 2 * (clients - 1) * (self.latency + size / clients / self.bandwidth)
 
-    def server(self, clients: int, size: int) -> float:
-        """Upload and download through a server whose link the clients share."""
-        return 2 * (self.latency + clients * size / self.bandwidth) if clients > 1 else 0.0
+    def server(self, clients: int, uploads: int, size: int) -> float:
+        """Upload and download through a server; those of the `clients` who upload share its link."""
+        return 2 * (self.latency + uploads * size / self.bandwidth) if clients > 1 else 0.0
 
     # --- random draws by key, made in blocks ---------------------------------------------------
 

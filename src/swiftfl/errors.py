@@ -5,3 +5,13 @@ from __future__ import annotations
 
 class UserError(ValueError):
     """A request that cannot be met; its text is one line that names the offender and the remedy."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """What somebody else's code raised: the kind, and the first line of what it said.
+
+    >>> in_one_line(KeyError("a")), in_one_line(ValueError("of two\\nlines")), in_one_line(ValueError())
+    ("KeyError: 'a'", 'ValueError: of two', 'ValueError')
+    """
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -7,6 +7,7 @@ name in the same folder, flushed to the disk, then renamed. Its permissions foll
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -29,8 +30,10 @@ _PLAIN_NAME = re.compile(r"[^\W][\w.+=-]{0,199}")
 _TEMPORARY = re.compile(r"\.swiftfl-(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}-")
 
 
-def write_atomically(path: Path, data: str | bytes | Callable[[Path], None]) -> None:
+def write_atomically(path: Path, data: str | bytes | Callable[[Path], None], private: bool = False) -> None:
     """Write text (UTF-8), bytes, or what `data(temporary_path)` writes; links are followed.
+
+    A `private` file is from its first byte on for its owner's eyes only.
 
     The file is on the disk when this returns. A reader, and whoever comes after a crash, sees the old
     content or the new one, never a part of it. An error of the disk is a `UserError` of one line.
@@ -39,7 +42,7 @@ def write_atomically(path: Path, data: str | bytes | Callable[[Path], None]) -> 
     temporary = target.with_name(_temporary_name(target.name))
     with reported(path):
         try:
-            mode = _create(temporary, data)
+            mode = _create(temporary, data, 0o600 if private else 0o666)
             temporary.chmod(mode)
             temporary.replace(target)
         finally:
@@ -136,13 +139,13 @@ def plain_name(name: str, source: str = "") -> str:
     return name
 
 
-def read_text_file(path: Path, most_bytes: int = MOST_BYTES) -> str:
+def read_text_file(path: Path, most_bytes: int = MOST_BYTES, follow_links: bool = True) -> str:
     """The text of a regular file of a sensible size; a pipe or device, which may never end, is not opened."""
     with reported(path, "read"):
-        mode = path.stat().st_mode
+        mode = path.stat(follow_symlinks=follow_links).st_mode
         if not stat.S_ISREG(mode):
             raise UserError(f"cannot read {path}: {_irregular(mode)}")
-        with path.open("rb") as stream:
+        with path.open("rb") if follow_links else os.fdopen(open_regular(path), "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             data = b"" if size > most_bytes else stream.read(most_bytes + 1)
     size = max(size, len(data))
@@ -154,9 +157,18 @@ def read_text_file(path: Path, most_bytes: int = MOST_BYTES) -> str:
         raise UserError(f"cannot read {path}: not a text file") from None
 
 
-def _create(temporary: Path, data: str | bytes | Callable[[Path], None]) -> int:
+def open_regular(path: Path) -> int:
+    """A handle to read a regular file with, which never waits; an `OSError` for a link, a pipe, a folder."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return handle
+
+
+def _create(temporary: Path, data: str | bytes | Callable[[Path], None], allowed: int) -> int:
     """Make the file, on the disk; returns the permissions that the umask gives a new file."""
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, allowed)
     with os.fdopen(handle, "wb") as stream:
         mode = stat.S_IMODE(os.fstat(handle).st_mode)
         if isinstance(data, str | bytes):
@@ -200,6 +212,13 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def cache_folder(name: str) -> Path:
+    """Where files live that can be made or downloaded again, ~/.cache/swiftfl/NAME on Linux."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("swiftfl") / name
 
 
 def _irregular(mode: int) -> str:

@@ -32,6 +32,25 @@ def memory_here() -> int:
         return physical
 
 
+def free_memory() -> int:
+    """Bytes that processes here can still take, as far as that is known; else all that there are."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):  # not Linux
+        free = memory_here()
+    return min(free, memory_here())
+
+
+def own_memory() -> int:
+    """Bytes of memory that are this process's own; 0 where that is not known."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+    except (OSError, ValueError, StopIteration):
+        return 0
+
+
 def _readable(size: float) -> str:
     """
     >>> _readable(3_200_000_000), _readable(12), _readable(1e30)

@@ -2,10 +2,11 @@
 
 Models are averaged, moments are not: each client keeps its own, which belong to its own gradients (`kept`).
 With `reset` a client forgets them in each step in which it averaged: the next step begins with `rule.init`.
+What an algorithm itself remembers (`Remembering`) stays.
 
 This needs nothing of an algorithm. Verbs are data, so a wrapper sees which of them average models: a `Mix`
-with neighbours, an `AverageWith` (alone or `Overlapped`), an `AllReduce` by a server (one without is a mean
-of gradients).
+with neighbours, a `Gather`, an `AverageWith` (alone or `Overlapped`), an `AllReduce` by a server (one
+without is a mean of gradients).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Generic, TypeVar
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import UpdateRule
-from swiftfl.verbs import AllReduce, AverageWith, Mix, Overlapped, Verb
+from swiftfl.rules import UpdateRule, first_memory
+from swiftfl.verbs import AllReduce, AverageWith, Gather, Mix, Overlapped, Verb
 
 V = TypeVar("V", bound=Verb)
 
@@ -26,7 +27,9 @@ def averages(verb: Verb) -> bool:
     """Whether a verb averages a client's model with models of others."""
     if isinstance(verb, Mix):
         return bool(verb.w.of)
-    return isinstance(verb, AverageWith | Overlapped) or (isinstance(verb, AllReduce) and verb.by_server)
+    return isinstance(verb, AverageWith | Overlapped | Gather) or (
+        isinstance(verb, AllReduce) and verb.by_server
+    )
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class ResetMoments(Generic[V]):
                 verb = step.send(reply)
             except StopIteration as end:
                 after: State = end.value
-                return State(after.x, after.c, self.rule.init(after.x)) if averaged else after
+                if not averaged:
+                    return after
+                return State(after.x, after.c, first_memory(self.rule, after.x, after.memory))
             averaged = averaged or averages(verb)
             reply = yield verb

@@ -14,7 +14,7 @@ can use it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeAlias
 
 from swiftfl.errors import UserError
@@ -43,18 +43,24 @@ class Description:
     """
 
     rule: ClassVar[str]
-    lr: float
+    lr: float = field(kw_only=False)
     schedule: Schedule = "constant"
     warmup: float = 0.0
     clip: float | None = None
     moments: Moments = "kept"
 
     def __post_init__(self) -> None:
+        for name, value in {"lr": self.lr, "warmup": self.warmup, "clip": self.clip, **self.options}.items():
+            if isinstance(value, str):
+                raise UserError(f"swiftfl.{type(self).__name__}: {name} must be a number, not {value!r}")
+            if name == "lr" and callable(value):
+                said = "lr must be a number, not a function: give that as schedule="
+                raise UserError(f"swiftfl.{type(self).__name__}: {said}")
         try:
             checked_options(type(self).__name__, _CHECKED, {key: getattr(self, key) for key in _CHECKED})
             checked_options(self.rule, options_of(RULES[self.rule]), self.options)
             self.update_rule()
-            self.step_size(run_epochs=1)
+            self.step_size(run_epochs=1)(0)
         except SettingError as error:
             raise UserError(f"swiftfl.{type(self).__name__}: {error}") from None
 
@@ -108,7 +114,18 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(Description):
-    """Stochastic gradient descent (`swiftfl.rules.sgd`)."""
+    """Stochastic gradient descent (`swiftfl.rules.sgd`).
+
+    Args:
+        lr: The step size.
+        schedule: How it changes: a name, {"name": ..., option: ...}, or a function of the epoch (a factor).
+        warmup: Epochs in which the step size grows to `lr`.
+        clip: The largest norm of a gradient; longer ones are shortened.
+        moments: "kept" or "reset" when models are averaged.
+        momentum: From 0 to below 1.
+        weight_decay: Added to the gradient, times the model.
+        nesterov: Whether momentum looks ahead.
+    """
 
     rule: ClassVar[str] = "sgd"
     momentum: float = 0.0
@@ -118,10 +135,22 @@ class SGD(Description):
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Description):
-    """Adam (`swiftfl.rules.adam`)."""
+    """Adam (`swiftfl.rules.adam`).
+
+    Args:
+        lr: The step size.
+        schedule: How it changes: a name, {"name": ..., option: ...}, or a function of the epoch (a factor).
+        warmup: Epochs in which the step size grows to `lr`.
+        clip: The largest norm of a gradient; longer ones are shortened.
+        moments: "kept" or "reset" when models are averaged.
+        beta1: How long the mean of gradients remembers.
+        beta2: How long the mean of their squares remembers.
+        epsilon: Added to the denominator.
+        weight_decay: Added to the gradient, times the model.
+    """
 
     rule: ClassVar[str] = "adam"
-    lr: float = 1e-3
+    lr: float = field(default=1e-3, kw_only=False)
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -129,23 +158,43 @@ class Adam(Description):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamW(Description):
-    """Adam whose weight decay acts beside the moments (`swiftfl.rules.adam`)."""
+class AdamW(Adam):
+    """Adam whose weight decay acts beside the moments (`swiftfl.rules.adam`).
+
+    Args:
+        lr: The step size.
+        schedule: How it changes: a name, {"name": ..., option: ...}, or a function of the epoch (a factor).
+        warmup: Epochs in which the step size grows to `lr`.
+        clip: The largest norm of a gradient; longer ones are shortened.
+        moments: "kept" or "reset" when models are averaged.
+        beta1: How long the mean of gradients remembers.
+        beta2: How long the mean of their squares remembers.
+        epsilon: Added to the denominator.
+        weight_decay: Shrinks the model in each step, by `lr` times this.
+    """
 
     rule: ClassVar[str] = "adamw"
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
     weight_decay: float = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class RMSprop(Description):
-    """RMSprop (`swiftfl.rules.rmsprop`)."""
+    """RMSprop (`swiftfl.rules.rmsprop`).
+
+    Args:
+        lr: The step size.
+        schedule: How it changes: a name, {"name": ..., option: ...}, or a function of the epoch (a factor).
+        warmup: Epochs in which the step size grows to `lr`.
+        clip: The largest norm of a gradient; longer ones are shortened.
+        moments: "kept" or "reset" when models are averaged.
+        alpha: How long the mean of squared gradients remembers.
+        epsilon: Added to the denominator.
+        momentum: From 0 to below 1.
+        weight_decay: Added to the gradient, times the model.
+    """
 
     rule: ClassVar[str] = "rmsprop"
-    lr: float = 1e-2
+    lr: float = field(default=1e-2, kw_only=False)
     alpha: float = 0.99
     epsilon: float = 1e-8
     momentum: float = 0.0
@@ -154,10 +203,21 @@ class RMSprop(Description):
 
 @dataclass(frozen=True, kw_only=True)
 class Lion(Description):
-    """Lion (`swiftfl.rules.lion`)."""
+    """Lion (`swiftfl.rules.lion`).
+
+    Args:
+        lr: The step size.
+        schedule: How it changes: a name, {"name": ..., option: ...}, or a function of the epoch (a factor).
+        warmup: Epochs in which the step size grows to `lr`.
+        clip: The largest norm of a gradient; longer ones are shortened.
+        moments: "kept" or "reset" when models are averaged.
+        beta1: The share of the mean in the direction of a step.
+        beta2: How long the mean of gradients remembers.
+        weight_decay: Shrinks the model in each step, by `lr` times this.
+    """
 
     rule: ClassVar[str] = "lion"
-    lr: float = 1e-4
+    lr: float = field(default=1e-4, kw_only=False)
     beta1: float = 0.9
     beta2: float = 0.99
     weight_decay: float = 0.0

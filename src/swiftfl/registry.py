@@ -9,7 +9,7 @@ Whoever adds one from outside the package registers it the same way, and the nam
 'round'
 >>> SHAPES["cirle"]
 Traceback (most recent call last):
-swiftfl.errors.UserError: there is no shape 'cirle': did you mean circle? (circle)
+swiftfl.registry.UnknownNameError: there is no shape 'cirle': did you mean circle? (circle)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import inspect
 import typing
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from swiftfl.errors import UserError
 
@@ -27,12 +27,36 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Callable[..., object])
 
 
-class Registry(Mapping[str, T], Generic[T]):
-    """Names and what they stand for, in the order in which they were registered."""
+class UnknownNameError(UserError):
+    """A name that nothing has; `name` is as it was given."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, name: object, names: typing.Iterable[str]) -> None:
+        super().__init__(f"there is no {kind} {name!r}: {suggestion(name, names)}")
+        self.name = name
+
+
+GIVEN = "given:"
+"""Before the name of an object that a user gave in Python, where a configuration has a registered name."""
+
+
+def was_given(name: object) -> bool:
+    """Whether this name of a configuration stands for an object that was given in Python."""
+    return isinstance(name, str) and name.startswith(GIVEN)
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Names and what they stand for, in the order in which they were registered.
+
+    With `stand_in`, names of objects that were given in Python are known as well: it makes what stands for
+    them in a configuration, which has no options. Lists of names do not show them, nor what `look_up_with`
+    finds: references to the user's own code.
+    """
+
+    def __init__(self, kind: str, stand_in: Callable[[str], T] | None = None) -> None:
         self.kind = kind
         self._entries: dict[str, T] = {}
+        self._stand_in = stand_in
+        self._look_up: Callable[[str], T | None] | None = None
 
     def register(self, name: str, entry: T) -> T:
         """Add an entry; a name that is taken is refused, unless the same code is loaded again."""
@@ -59,13 +83,27 @@ class Registry(Mapping[str, T], Generic[T]):
 
         return register
 
+    def look_up_with(self, look_up: Callable[[str], T | None]) -> None:
+        """Ask this for names that are not registered; it returns None for what it does not know either."""
+        self._look_up = look_up
+
     def __getitem__(self, name: str) -> T:
-        if name not in self._entries:
-            raise UserError(f"there is no {self.kind} {name!r}: {suggestion(name, self._entries)}")
-        return self._entries[name]
+        found = self._found(name)
+        if found is None:
+            raise UnknownNameError(self.kind, name, self._entries)
+        return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return self._found(name) is not None
+
+    def _found(self, name: object) -> T | None:
+        if not isinstance(name, str):
+            return None
+        if self._stand_in is not None and was_given(name):
+            return self._stand_in(name)
+        if name in self._entries or self._look_up is None:
+            return self._entries.get(name)
+        return self._look_up(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -74,12 +112,28 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._entries)
 
 
-def suggestion(name: str, names: typing.Iterable[str]) -> str:
+def absent(name: str) -> Callable[..., NoReturn]:
+    """Stands for an object that was given in Python, where only its name is known; it cannot be used."""
+
+    def refuse(*arguments: object) -> NoReturn:
+        raise UserError(
+            f"{name.removeprefix(GIVEN)} was given in Python, and is not here: go on there, with "
+            "swiftfl.train(..., resume=FOLDER)"
+        )
+
+    return refuse
+
+
+def nearest(name: object, names: typing.Iterable[str]) -> str | None:
+    """The one of these names that was probably meant, if one is near."""
+    return next(iter(difflib.get_close_matches(str(name), list(names), n=1)), None)
+
+
+def suggestion(name: object, names: typing.Iterable[str]) -> str:
     """The nearest of these names, if one is near, and all of them."""
     names = list(names)
-    near = difflib.get_close_matches(str(name), names, n=1)
-    listed = ", ".join(names)
-    return f"did you mean {near[0]}? ({listed})" if near else f"choose from {listed}"
+    near, listed = nearest(name, names), ", ".join(names)
+    return f"did you mean {near}? ({listed})" if near else f"choose from {listed}"
 
 
 def _origin(entry: object) -> tuple[str, str]:
@@ -119,12 +173,13 @@ def options_of(
     if after is None:
         chosen = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
     else:
-        chosen = parameters[after:]
+        chosen = [p for p in parameters[after:] if p.kind is not inspect.Parameter.VAR_POSITIONAL]
     return {
         p.name: Option(p.name, hints.get(p.name, Any), p.default) for p in chosen if p.name not in supplied
     }
 
 
-def made_by(make: Callable[..., object]) -> object:
-    """What a registered function says that it returns."""
-    return typing.get_type_hints(make).get("return")
+def made_by(make: Callable[..., object]) -> tuple[object, ...]:
+    """What a registered function says that it returns: one type, or several."""
+    made = typing.get_type_hints(make).get("return")
+    return typing.get_args(made) or (made,)

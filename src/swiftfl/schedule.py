@@ -21,12 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
 
 from annotated_types import Ge, Le
 
-from swiftfl.errors import UserError
-from swiftfl.registry import Registry
+from swiftfl.errors import UserError, in_one_line
+from swiftfl.registry import Registry, absent
 from swiftfl.settings import Count, Positive
 
 Order: TypeAlias = Literal["update_first", "average_first"]
@@ -40,6 +41,12 @@ DecayAt: TypeAlias = Literal["start", "average"]
 
 Averaging: TypeAlias = Literal["after", "background"]
 """When AD-PSGD averages: after its gradient, or beside it as in its paper."""
+
+MomentumOrder: TypeAlias = Literal["update_first", "swift"]
+"""Of quasi-global momentum: its paper's order, in rounds, or SWIFT's, wait-free."""
+
+PushForm: TypeAlias = Literal["synchronous", "overlapped"]
+"""Of stochastic gradient push: in rounds, or without waiting."""
 
 EpochOfDecay: TypeAlias = Literal["printed", "authors"]
 """Whether the step size falls at the epochs that the paper prints, or where the authors' code lowers it."""
@@ -158,6 +165,13 @@ def decay_every(step_size: float, rate: float, start: int, period: int) -> Decay
     return Decay(step_size, rate, start=start, period=period)
 
 
+def _check_length(what: str, epochs: float, **share: float) -> None:
+    """Of a schedule that ends: how long it is, and the share of the step size at one of its ends."""
+    ((end, value),) = share.items()
+    if not (math.isfinite(epochs) and epochs > 0) or not 0 <= value <= 1:
+        raise UserError(f"{what} needs epochs > 0 and {end} from 0 to 1, not {epochs} and {value}")
+
+
 @dataclass(frozen=True, slots=True)
 class Cosine:
     """Half a cosine from `initial` to the share `final` of it, `epochs` long; constant afterwards.
@@ -175,10 +189,7 @@ class Cosine:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.initial) and self.initial >= 0):
             raise UserError(f"the step size must be finite and not negative, not {self.initial}")
-        if not (math.isfinite(self.epochs) and self.epochs > 0) or not 0 <= self.final <= 1:
-            raise UserError(
-                f"a cosine needs epochs > 0 and final from 0 to 1, not {self.epochs} and {self.final}"
-            )
+        _check_length("a cosine", self.epochs, final=self.final)
 
     def __call__(self, epoch: float) -> float:
         passed = min(epoch / self.epochs, 1.0)
@@ -202,10 +213,7 @@ class WarmUp:
     per_step: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epochs) and self.epochs > 0) or not 0 <= self.start <= 1:
-            raise UserError(
-                f"a warm-up needs epochs > 0 and start from 0 to 1, not {self.epochs} and {self.start}"
-            )
+        _check_length("a warm-up", self.epochs, start=self.start)
 
     def __call__(self, epoch: float) -> float:
         value = self.schedule(epoch if is_per_step(self.schedule) else math.floor(epoch))
@@ -226,12 +234,21 @@ class Scaled:
         return bool(getattr(self.factor, "per_step", False))
 
     def __call__(self, epoch: float) -> float:
-        return self.initial * self.factor(epoch)
+        try:
+            times = self.factor(epoch)
+        except Exception as error:  # whatever a function of one's own may raise
+            raise UserError(f"the schedule failed at epoch {epoch:g}: {in_one_line(error)}") from error
+        if isinstance(times, bool) or not isinstance(times, Real) or not 0 <= float(times) < math.inf:
+            raise UserError(
+                f"the schedule gave {times!r} at epoch {epoch:g}: it must give a number, at least 0, "
+                "by which lr is multiplied"
+            )
+        return self.initial * float(times)
 
 
 # --- by name --------------------------------------------------------------------------------------
 
-SCHEDULES: Registry[Callable[..., StepSize]] = Registry("schedule")
+SCHEDULES: Registry[Callable[..., StepSize]] = Registry("schedule", stand_in=absent)
 """Functions `(initial, run_epochs, *, option=default, ...)`; `run_epochs` is None if a run ends by steps."""
 
 FromZeroToOne: TypeAlias = Annotated[float, Ge(0), Le(1)]

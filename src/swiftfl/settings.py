@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Field, TypeAdapter, ValidationError
 
 from swiftfl.errors import UserError
-from swiftfl.registry import Option, suggestion
+from swiftfl.registry import Option, nearest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -59,13 +61,34 @@ class SettingError(UserError):
         return SettingError(name, self.said)
 
 
-def no_such_setting(key: str, known: Iterable[str], owner: str) -> SettingError:
+class AboutSettingError(UserError):
+    """An error that says by itself what is wrong; `key` is the setting that it is about."""
+
+    def __init__(self, key: str, said: str) -> None:
+        super().__init__(said)
+        self.key = key
+
+
+class UnknownSettingError(SettingError):
+    """A key that means nothing: `near` is the known one that was probably meant, `known` lists them all."""
+
+    def __init__(self, key: str, near: str | None, known: str) -> None:
+        hint = f": did you mean {near}?" if near else ""
+        super().__init__(key, f": there is no such setting{hint}{known}")
+        self.near, self.known = near, known
+
+    def renamed(self, name: str) -> SettingError:
+        return UnknownSettingError(name, self.near, self.known)
+
+
+def no_such_setting(key: str, known: Iterable[str], owner: str) -> UnknownSettingError:
     """The error for a key that means nothing; `owner` has the known ones."""
     names = list(known)
-    near = suggestion(key.rpartition(".")[2], names)
-    hint = f"{near.split(' (')[0]} " if near.startswith("did you mean") else ""
-    has = ", ".join(names) if names else "no settings"
-    return SettingError(key, f": there is no such setting{': ' if hint else ' '}{hint}({owner} has {has})")
+    return UnknownSettingError(
+        key,
+        nearest(key.rpartition(".")[2], names),
+        f" ({owner} has {', '.join(names) if names else 'no settings'})",
+    )
 
 
 def requirement(error: ErrorDetails) -> str:
@@ -74,9 +97,17 @@ def requirement(error: ErrorDetails) -> str:
     if error["type"] == "missing":
         return "is missing"
     if error["type"] in _MUST_BE:
-        return f"must be {_MUST_BE[error['type']].format(**context)}, not {shown(given)}"
+        near = _nearest_choice(given, context.get("expected"))
+        return f"must be {_MUST_BE[error['type']].format(**context)}, not {shown(given)}{near}"
     message = error["msg"].removeprefix("Value error, ")
     return f": {message} (given: {shown(given)})" if not isinstance(given, dict) else f": {message}"
+
+
+def _nearest_choice(given: object, expected: object) -> str:
+    """A question for a word that is nearly one of the choices, which pydantic lists in quotes."""
+    choices = re.findall(r"'([^']+)'", expected) if isinstance(expected, str) else []
+    near = nearest(given, choices) if isinstance(given, str) else None
+    return f": did you mean {near}?" if near else ""
 
 
 def shown(value: object) -> str:
@@ -104,9 +135,9 @@ def checked_options(
     >>> from swiftfl.registry import options_of
     >>> checked_options("ring", options_of(ring), {"hops": "2"})
     {'hops': 2}
-    >>> checked_options("ring", options_of(ring), {"hop": 2}, "topology.")
+    >>> checked_options("ring", options_of(ring), {"hop": 2})
     Traceback (most recent call last):
-    swiftfl.settings.SettingError: topology.hop: there is no such setting: did you mean hops? (ring has hops)
+    swiftfl.settings.UnknownSettingError: hop: there is no such setting: did you mean hops? (ring has hops)
     """
     for name in given:
         if name not in options and (others := elsewhere(name)):
@@ -124,7 +155,22 @@ def checked_options(
     return values
 
 
+def is_truth_for_number(annotation: object, value: object) -> bool:
+    """Whether true or false stands where a number is meant; pydantic would take it for 1 or 0.
+
+    >>> is_truth_for_number(Count | None, True), is_truth_for_number(bool, True)
+    (True, False)
+    """
+    if not isinstance(value, bool):
+        return False
+    parts = [annotation, *typing.get_args(annotation)]
+    kinds = [*parts, *(inner for part in parts for inner in typing.get_args(part)[:1])]
+    return bool not in kinds and (int in kinds or float in kinds)
+
+
 def _checked(key: str, option: Option, value: object) -> Any:
+    if is_truth_for_number(option.type, value):
+        raise SettingError(key, f"must be a number, not {shown(value)}")
     try:
         return TypeAdapter(option.type).validate_python(value)
     except ValidationError as error:

@@ -1,9 +1,12 @@
 """A model as one flat vector: what clients compute with, send and average.
 
-Vectors are one-dimensional NumPy arrays in host memory, because the model is what travels: a
-transport needs it on the host anyway, and for small models NumPy's arithmetic costs a third of
-torch's. A workload may compute its gradients on any device. A vector that was published is never
-written again; every operation here makes a new one.
+Vectors are one-dimensional NumPy arrays in host memory: for small models NumPy's arithmetic costs a third
+of torch's. Where gradients are computed on another device, the models live there, too, as tensors that
+stand in for NumPy arrays (`workload/device_vector.py`), and only what is published comes down to the host.
+A vector that was published is never written again; every operation here makes a new one.
+
+Large vectors (`LARGE`) take as few passes over memory as there can be (`kernels`), in memory that is used
+again (`recycled`); the bits are those of the plain NumPy calls that small ones take.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from swiftfl.kernels import combine
+from swiftfl.recycled import is_large, like
 
 Vector: TypeAlias = npt.NDArray[np.floating]
 Memory: TypeAlias = Mapping[str, Vector]
@@ -58,6 +64,9 @@ def mix(w: Weights, x: Vector, inbox: Mapping[int, Vector]) -> Vector:
     own = w.own
     if len(inbox) < len(w.of):
         own += sum(coefficient for k, coefficient in w.of.items() if k not in inbox)
+    if is_large(x):
+        of = [(coefficient, inbox[k]) for k, coefficient in w.of.items() if k in inbox]
+        return combined([(own, x), *of])[0]
     out = x * own
     for k, coefficient in w.of.items():
         if k in inbox:
@@ -65,12 +74,47 @@ def mix(w: Weights, x: Vector, inbox: Mapping[int, Vector]) -> Vector:
     return out
 
 
+def combined(terms: Sequence[tuple[float, Vector]]) -> tuple[Vector, bool]:
+    """The sum of factor times vector, in this order, as a new vector; and whether it is finite."""
+    out = like(terms[0][1])
+    return out, combine(out, terms)
+
+
 def advance(half: Vector, move: Vector, statistics: Statistics | None = None) -> Vector:
     """Lines 15 and after: half + move; running buffers follow (1 - rate) half + rate statistic."""
-    out = half + move
+    out = np.add(half, move, out=like(half)) if is_large(half, move) else half + move
     if statistics is not None:
-        tail = half[-statistics.values.size :]
-        out[-statistics.values.size :] = tail + statistics.rate * (statistics.values - tail)
+        follow(out, half, statistics)
+    return out
+
+
+def follow(out: Vector, half: Vector, statistics: Statistics) -> None:
+    """Put running buffers into `out`: where those of `half` move to."""
+    tail = half[-statistics.values.size :]
+    out[-statistics.values.size :] = tail + statistics.rate * (statistics.values - tail)
+
+
+def narrow(x: Vector, dtype: np.dtype[np.floating]) -> Vector:
+    """Numbers of double precision as a vector of the model's: each as two numbers where that is less precise.
+
+    >>> third = narrow(np.array([1 / 3]), np.dtype(np.float32))
+    >>> third.size, bool(abs(wide(third, third)[0] - 1 / 3) < 1e-15)
+    (2, True)
+    """
+    if dtype == x.dtype:
+        return x
+    high = x.astype(dtype)
+    out: Vector = np.concatenate((high, (x - high).astype(dtype)))
+    return out
+
+
+def wide(x: Vector, like: Vector) -> Vector:
+    """The numbers of double precision that `narrow` made a vector like this of; never the vector itself."""
+    if like.dtype == np.float64:
+        return np.array(x)
+    half = x.size // 2
+    out: Vector = x[:half].astype(np.float64)
+    out += x[half:]
     return out
 
 

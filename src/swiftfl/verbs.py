@@ -15,15 +15,32 @@ and serve them together (all pending gradients in one batched call, all mixes in
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from swiftfl.mixing import MixRule
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Statistics, Vector, Weights
 
 Inbox: TypeAlias = Mapping[int, Vector]
 """The newest model of each neighbour that has one, by the neighbour's index."""
+
+
+class Fetched(Inbox):
+    """What `Fetch` replies with: an inbox that can tell how old its models are."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def ages(self) -> Mapping[int, float]:
+        """How long ago each model was published, in steps of its publisher; to be asked after the `Mix`.
+
+        Whose age nobody can tell yet (x0, or the first model of a neighbour) is left out, and so are models
+        that were not there to be averaged. In lockstep every age is 1.
+        """
 
 
 # --- wait-free ---------------------------------------------------------------------------------
@@ -58,19 +75,45 @@ class Fetch:
 
     neighbours: Sequence[int]
 
-    def __iter__(self) -> Generator[Fetch, Inbox, Inbox]:
+    def __iter__(self) -> Generator[Fetch, Fetched, Fetched]:
         return (yield self)
 
 
 @dataclass(slots=True)
 class Mix:
-    """The weighted average of my model and an inbox (`vector.mix`)."""
+    """The weighted average of my model and an inbox (`vector.mix`), or what a rule makes of them."""
 
     w: Weights
     x: Vector
     inbox: Inbox
+    rule: MixRule | None = None
 
     def __iter__(self) -> Generator[Mix, Vector, Vector]:
+        return (yield self)
+
+
+@dataclass(slots=True)
+class Scatter:
+    """Give one fragment of my model, the numbers x[fragment::of], to these clients.
+
+    What they had of this fragment of mine, and have not gathered yet, is superseded.
+    """
+
+    x: Vector
+    fragment: int
+    of: int
+    to: Sequence[int]
+    version: int
+
+    def __iter__(self) -> Generator[Scatter, None, None]:
+        yield self
+
+
+@dataclass(slots=True)
+class Gather:
+    """The fragments that have arrived since I last asked: their sum and how many, number by number."""
+
+    def __iter__(self) -> Generator[Gather, tuple[Vector, Vector], tuple[Vector, Vector]]:
         return (yield self)
 
 
@@ -79,11 +122,22 @@ class Mix:
 
 @dataclass(slots=True)
 class Exchange:
-    """Give my model of this round to the neighbours and wait for theirs of the same round."""
+    """Give my model of this round to the neighbours and wait for theirs of the same round.
+
+    With `to`, it goes to these instead: along the directed edges of a graph the two need not be the same.
+    With `packet`, it goes over links that may lose packets of so many numbers, and send none again: in the
+    inbox, what is missing of a model is my own.
+    """
 
     x: Vector
     neighbours: Sequence[int]
     round: int
+    to: Sequence[int] | None = None
+    packet: int | None = None
+
+    @property
+    def receivers(self) -> Sequence[int]:
+        return self.neighbours if self.to is None else self.to
 
     def __iter__(self) -> Generator[Exchange, Inbox, Inbox]:
         return (yield self)
@@ -91,7 +145,9 @@ class Exchange:
 
 @dataclass(slots=True)
 class Load:
-    """My model cell as it is now: others may have averaged into it since I last looked."""
+    """My model cell as it is now, or that of its `owner`: others may have changed it since I last looked."""
+
+    owner: int | None = None
 
     def __iter__(self) -> Generator[Load, Vector, Vector]:
         return (yield self)
@@ -120,10 +176,15 @@ class Overlapped:
 
 @dataclass(slots=True)
 class Add:
-    """Add this move to my cell, atomically; the reply is the cell afterwards."""
+    """Add this move to my cell, or to that of its `owner`, atomically; the reply is the cell afterwards.
+
+    Moves may be collected, and added up to the cell when there are so many `together`.
+    """
 
     move: Vector
     statistics: Statistics | None = None
+    owner: int | None = None
+    together: int = 1
 
     def __iter__(self) -> Generator[Add, Vector, Vector]:
         return (yield self)
@@ -142,6 +203,6 @@ class AllReduce:
         return (yield self)
 
 
-WaitFree: TypeAlias = Publish | Gradient | Fetch | Mix
+WaitFree: TypeAlias = Publish | Gradient | Fetch | Mix | Scatter | Gather
 Waiting: TypeAlias = Exchange | Load | AverageWith | Overlapped | Add | AllReduce
 Verb: TypeAlias = WaitFree | Waiting

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from PIL import Image
 
 import report_folder
+from swiftfl.palette import GROUND, PARTS
 from swiftfl.reproduce.report.document import write
 
 if TYPE_CHECKING:
@@ -24,6 +27,17 @@ WIDE_NAMES = """() => [...document.querySelectorAll("tbody th[scope=row]")]
   .map(e => e.textContent)"""
 OUTSIDE = """() => [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll, pre, details")
   && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName)"""
+FIRST_PICTURE = """() => {
+  const box = document.querySelector("figure img").getBoundingClientRect();
+  return box.top > 0 && box.top < innerHeight && box.width > innerWidth / 3;
+}"""
+UNANNOUNCED = """() => [...document.querySelectorAll(".scroll")]
+  .filter(box => !box.closest("details") && box.scrollWidth > box.clientWidth + 1)
+  .filter(box => !box.querySelector(".sideways")?.getClientRects().length)
+  .map(box => box.getAttribute("aria-label"))"""
+TALL_HEADS = """() => [...document.querySelectorAll("thead")]
+  .filter(head => !head.closest("details") && head.getBoundingClientRect().height > 120)
+  .map(head => head.textContent)"""
 SCROLL_WIDTH = "() => document.documentElement.scrollWidth"
 
 
@@ -52,10 +66,28 @@ def test_the_report_on_a_telephone_and_a_screen(
     assert evaluate(OUTSIDE) == []
     assert evaluate(WIDE_NAMES) == []  # names of rows stay in view, beside their numbers
     assert evaluate(SMALL_TEXT) == 0
+    assert evaluate(FIRST_PICTURE)  # there is one on the first screen
+    assert evaluate(TALL_HEADS) == []
+    if width < 600:
+        assert evaluate(UNANNOUNCED) == []  # tables that scroll sideways say so
     background = evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") != dark
     evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert evaluate(SCROLL_WIDTH) <= width
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_figures_have_the_ground_of_the_page(report: Path, open_page: Open, dark: bool) -> None:
+    """What is seen, and not only what the style says."""
+    page = open_page(report, 1280, dark).page
+    shot = Image.open(io.BytesIO(page.locator("figure img").first.screenshot())).convert("RGB")
+    ground = (GROUND.dark if dark else GROUND.light).removeprefix("#")
+    corner = shot.getpixel((12, 12))
+    assert corner == tuple(bytes.fromhex(ground))
+    pixels = [colour for _, colour in shot.getcolors(1 << 24) or []]
+    for part in ("compute", "communication", "waiting"):
+        drawn = PARTS[part].dark if dark else PARTS[part].light
+        assert tuple(bytes.fromhex(drawn[1:])) in pixels, part
 
 
 def test_links_of_the_contents_lead_to_their_sections(report: Path, open_page: Open) -> None:

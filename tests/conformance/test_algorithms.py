@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,33 +9,24 @@ import pytest
 import torch
 
 import swiftfl
-from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
+from makers import MAKERS
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual
-from swiftfl.graph import Topology
-from swiftfl.graph.matchings import matching_plan
-from swiftfl.rules import SGD
+from swiftfl.engines import SampledEngine, VirtualEngine
+from swiftfl.rules import SgdRule
 from swiftfl.sample import Batch, Slope
-from swiftfl.schedule import decay_every, every
+from swiftfl.schedule import decay_every
 from worlds import STEP_SIZE, clocks, quadratic_setup, resumed, run_to_end, slow, steps
 
-MAKERS: dict[str, Callable[[Topology, SGD], Any]] = {
-    "swift": lambda graph, rule: Swift(every(0), rule),
-    "swift C_2": lambda graph, rule: Swift(every(2), rule),
-    "dsgd": lambda graph, rule: dsgd(rule),
-    "pasgd": lambda graph, rule: pasgd(2, rule),
-    "ldsgd": lambda graph, rule: ldsgd(2, 2, rule),
-    "adpsgd": lambda graph, rule: AdPsgd(rule, seed=4),
-    "adpsgd, background": lambda graph, rule: AdPsgd(rule, seed=4, averaging="background"),
-    "matcha": lambda graph, rule: Matcha(matching_plan(graph, 0.5), rule, seed=4),
-    "gossip": lambda graph, rule: Gossip(graph, rule, seed=4),
-    "allreduce": lambda graph, rule: AllReduceSgd(rule),
-    "fedavg": lambda graph, rule: FedAvg(every(3), rule),
-}
-ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
+WAIT_FREE = {"swift", "swift C_2", "quasi_global, swift", "sgp, overlapped", "divshare"}
+CENTRAL = {"hogwild", "asysg"}
+"""One model for all: nobody waits for a lock that is never held for long."""
+OWN_MOMENTUM = {"quasi_global", "quasi_global, swift"}
+OWN_MEAN = {"swift", "swift C_2", "fedavg, half", "divshare"} | OWN_MOMENTUM | CENTRAL
+"""Of these the mean of all models is kept in expectation only, or momentum carries it on."""
+ENGINES: dict[str, Any] = {"virtual": VirtualEngine, "sampled": SampledEngine}
 GRAPH = swiftfl.ring_of_cliques(8, clusters=2)
 COSTS = Costs(compute=0.01, latency=0.003, slowdowns=slow({1: 3.0, 4: 0.6}))
-MOMENTUM = SGD(momentum=0.8, weight_decay=0.01)
+MOMENTUM = SgdRule(momentum=0.8, weight_decay=0.01)
 
 every_algorithm = pytest.mark.parametrize("name", MAKERS)
 every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -94,18 +84,18 @@ class Standstill:
 @every_engine
 @every_algorithm
 def test_zero_gradients_reach_consensus(name: str, engine: str) -> None:
-    setup, _, _ = quadratic_setup(MAKERS[name](GRAPH, SGD()), GRAPH, method="metropolis", epochs=400)
+    setup, _, _ = quadratic_setup(MAKERS[name](GRAPH, SgdRule()), GRAPH, method="metropolis", epochs=400)
     object.__setattr__(setup, "workload", Standstill())
     models = np.stack(run_to_end(ENGINES[engine](setup)).models)
     spread = models.max(axis=0) - models.min(axis=0)
     assert (spread < 1e-3).all()
-    assert 0 <= models.mean() <= 7
-    if not name.startswith("swift"):  # SWIFT keeps the mean in expectation only
+    assert 0 <= models.mean() <= (28 if name in CENTRAL else 7)  # where all moves add up
+    if name not in OWN_MEAN:
         np.testing.assert_allclose(models.mean(axis=0), 3.5, rtol=1e-6)
 
 
 @every_engine
-@every_algorithm
+@pytest.mark.parametrize("name", [name for name in MAKERS if name not in OWN_MOMENTUM])
 def test_one_client_is_plain_sgd(name: str, engine: str) -> None:
     """Against torch.optim.SGD on the same gradients."""
     alone = swiftfl.from_edges([], 1)
@@ -123,16 +113,17 @@ def test_one_client_is_plain_sgd(name: str, engine: str) -> None:
 @every_algorithm
 def test_every_algorithm_approaches_the_optimum(name: str) -> None:
     setup, _, workload = quadratic_setup(
-        MAKERS[name](GRAPH, SGD()), GRAPH, method="metropolis", epochs=300, noise=0.0
+        MAKERS[name](GRAPH, SgdRule()), GRAPH, method="metropolis", epochs=300, noise=0.0
     )
     # A constant step size leaves a bias where clients differ; a decaying one takes it away.
     object.__setattr__(setup, "step_size", decay_every(0.1, 0.8, 10, 10))
-    engine = Virtual(setup)
+    engine = VirtualEngine(setup)
     engine.start()
     before = np.linalg.norm(np.mean(engine.models, axis=0) - workload.minimiser)
     engine.advance(10**9)
     after = np.linalg.norm(np.mean(engine.models, axis=0) - workload.minimiser)
-    assert after < 0.1 * before
+    # Client 0, which holds the model of all, needs no link: it ends earlier, and the others pull alone then.
+    assert after < (0.2 if name in CENTRAL else 0.1) * before
 
 
 @every_algorithm
@@ -140,4 +131,4 @@ def test_waiting_is_what_the_slow_client_costs(name: str) -> None:
     """Only algorithms whose verbs wait may spend time waiting."""
     engine = run_to_end(world(name, "virtual", epochs=6))
     waited = sum(engine.seconds()["waiting"])
-    assert (waited == 0.0) == name.startswith("swift")
+    assert (waited == 0.0) == (name in WAIT_FREE | CENTRAL)

@@ -19,15 +19,15 @@ import pytest
 
 import swiftfl
 from swiftfl.algorithm import Algorithm
-from swiftfl.algorithms import Swift, dsgd
+from swiftfl.algorithms import Swift, SwiftLookAhead, dsgd
 from swiftfl.client import Client, State
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Setup, Virtual
-from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines import SampledEngine, Setup, VirtualEngine
+from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.resume import find_resume_point
 from swiftfl.errors import UserError
-from swiftfl.rules import SGD, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule
 from swiftfl.vector import Memory, Vector, advance, mix
 from swiftfl.verbs import AllReduce, Exchange, Fetch, Gradient, Inbox, Mix, Publish, Verb, WaitFree
 from worlds import quadratic_setup, resumed, run_to_end, slow
@@ -51,7 +51,7 @@ def same(a: dict[int, Vector], b: dict[int, Vector]) -> bool:
 class Looking:
     """SWIFT that looks at its inbox before and after its gradient, and then mixes it: a wait-free step."""
 
-    rule: UpdateRule = SGD(momentum=0.5)
+    rule: UpdateRule = SgdRule(momentum=0.5)
     name: str = "looking"
     in_rounds: ClassVar[bool] = False
 
@@ -71,7 +71,7 @@ class Looking:
 class LookingInRounds:
     """D-SGD that looks twice at what it exchanged, and then mixes it."""
 
-    rule: UpdateRule = SGD(momentum=0.5)
+    rule: UpdateRule = SgdRule(momentum=0.5)
     name: str = "looking_in_rounds"
     in_rounds: ClassVar[bool] = True
 
@@ -91,7 +91,7 @@ class LookingInRounds:
 class Median:
     """A wait-free algorithm that never mixes: each coordinate's median of its own model and its inbox."""
 
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "median"
     in_rounds: ClassVar[bool] = False
 
@@ -125,6 +125,8 @@ ALGORITHMS: dict[str, Algorithm[Verb]] = {
     "looking in rounds": LookingInRounds(),
     "median": Median(),
     "swift with Adam": Swift(rule=AdamLike()),
+    "swift, corrected": Swift(corrected=True),
+    "swift, look-ahead, corrected": SwiftLookAhead(rule=SgdRule(momentum=0.5), corrected=True),
     "dsgd with Adam": dsgd(AdamLike()),
 }
 
@@ -152,7 +154,7 @@ def simulated(engine: Any) -> Subject:
     return Subject(lambda setup: list(run_to_end(engine(setup)).models), run_with_a_pause)
 
 
-SUBJECTS: dict[str, Subject] = {"virtual": simulated(Virtual), "sampled": simulated(Sampled)}
+SUBJECTS: dict[str, Subject] = {"virtual": simulated(VirtualEngine), "sampled": simulated(SampledEngine)}
 
 
 def setup_of(name: str) -> Setup:
@@ -189,7 +191,7 @@ def test_a_pause_changes_nothing(subject: str, name: str) -> None:
 def live_run(setup: Setup, folder: Path, pause_at: int | None) -> list[Vector]:
     """A run with real processes, stopped when everybody has reached a step, and resumed."""
     resume = None if pause_at is not None or not folder.exists() else find_resume_point(folder, setup)
-    engine = Local(setup, folder, resume=resume)
+    engine = LocalEngine(setup, folder, resume=resume)
     try:
         engine.start()
         end = time.monotonic() + LIMIT
@@ -225,7 +227,7 @@ class Unannounced:
     """Meets in rounds from its third step on, but says that it does not."""
 
     meet: Callable[[Vector, Client, State], Exchange | AllReduce]
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "unannounced"
     in_rounds: ClassVar[bool] = False
 
@@ -254,7 +256,7 @@ def test_rounds_that_are_not_announced_are_refused(subject: str, verb: str) -> N
 @pytest.mark.parametrize("verb", UNANNOUNCED)
 def test_rounds_that_are_not_announced_are_refused_by_real_processes(verb: str) -> None:
     setup, _, _ = quadratic_setup(UNANNOUNCED[verb], epochs=4)
-    engine = Local(setup)
+    engine = LocalEngine(setup)
     try:
         engine.start()
         assert engine.wait(LIMIT)

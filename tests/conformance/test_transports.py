@@ -59,7 +59,7 @@ class Backwards(MemoryTransport):
             now = getattr(self, "kept", now)
         elif self.turn % 50 == 1:
             self.kept = now
-        return use(*now)
+        return use(*now[:2])
 
 
 class InPlace(MemoryTransport):
@@ -71,7 +71,7 @@ class InPlace(MemoryTransport):
         shared[:half] = x[:half]
         time.sleep(0.001)
         shared[half:] = x[half:]
-        self.plan.newest[self.i] = (shared, version)
+        self.plan.newest[self.i] = (shared, version, time.monotonic())
 
 
 class Patient(MemoryTransport):

@@ -15,14 +15,14 @@ import torch
 import swiftfl
 from swiftfl.algorithms import Swift, Synchronous, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual
-from swiftfl.rules import SGD
+from swiftfl.engines import SampledEngine, VirtualEngine
+from swiftfl.rules import SgdRule
 from swiftfl.sample import Batch
 from swiftfl.schedule import Decay, every
 from worlds import STEP_SIZE, quadratic_setup, run_to_end, slow
 
 NOTHING = np.empty(0, dtype=np.int64)
-RULE = SGD(momentum=0.9, weight_decay=0.05)
+RULE = SgdRule(momentum=0.9, weight_decay=0.05)
 ROC = swiftfl.ring_of_cliques(10, clusters=3)
 
 
@@ -64,9 +64,9 @@ SYNCHRONOUS: dict[str, tuple[Synchronous, Any]] = {
 }
 
 
-@pytest.mark.parametrize("engine", [Virtual, Sampled])
+@pytest.mark.parametrize("engine", [VirtualEngine, SampledEngine])
 @pytest.mark.parametrize("name", SYNCHRONOUS)
-def test_synchronous_methods_as_the_authors_ran_them(name: str, engine: type[Virtual]) -> None:
+def test_synchronous_methods_as_the_authors_ran_them(name: str, engine: type[VirtualEngine]) -> None:
     """X W - step_size (G + decay X W), with torch's momentum, whatever the speeds."""
     algorithm, averages = SYNCHRONOUS[name]
     setup, coefficients, workload = quadratic_setup(
@@ -92,7 +92,7 @@ def test_swift_as_the_authors_ran_it(s: int) -> None:
     algorithm = Swift(every(s), RULE, broadcast="after", decay_at="average")
     T = 200
     setup, coefficients, workload = quadratic_setup(algorithm, ROC, iterations=T)
-    draws, clients = Sampled(setup), TorchClients(workload, ROC.n)
+    draws, clients = SampledEngine(setup), TorchClients(workload, ROC.n)
     published = clients.values()  # every mailbox holds x0 at first
     counters = [1] * ROC.n
     for i in [draws.draw() for _ in range(T)]:
@@ -104,16 +104,16 @@ def test_swift_as_the_authors_ran_it(s: int) -> None:
             clients.set(i, np.sum([w * published[:, k] for k, w in column.items()], axis=0))
         clients.optimisers[i].step()
         counters[i] += 1
-    world = run_to_end(Sampled(setup))
+    world = run_to_end(SampledEngine(setup))
     np.testing.assert_allclose(np.stack(world.models, axis=1), clients.values(), rtol=0, atol=1e-12)
 
 
 def test_dsgd_in_the_authors_order_is_swift_at_equal_speeds() -> None:
     """The same coefficients, everybody equally fast: nothing but the waiting is different."""
     models = []
-    for algorithm in (dsgd(SGD(0.9), "average_first"), Swift(rule=SGD(0.9))):
+    for algorithm in (dsgd(SgdRule(0.9), "average_first"), Swift(rule=SgdRule(0.9))):
         setup, _, _ = quadratic_setup(algorithm, swiftfl.ring(10), epochs=6)
-        models.append(np.stack(run_to_end(Virtual(setup)).models))
+        models.append(np.stack(run_to_end(VirtualEngine(setup)).models))
     np.testing.assert_allclose(models[0], models[1], rtol=0, atol=1e-12)
 
 
@@ -121,7 +121,7 @@ def test_broadcasting_after_the_gradient_sends_models_that_are_one_gradient_olde
     """With a journey shorter than a gradient, `before` shows neighbours x^t where `after` shows x^{t-1}."""
     seen = {}
     for broadcast in ("before", "after"):
-        algorithm = Swift(rule=SGD(), broadcast=broadcast)
+        algorithm = Swift(rule=SgdRule(), broadcast=broadcast)
         setup, coefficients, workload = quadratic_setup(algorithm, swiftfl.ring(6), epochs=2)
         W = columns(coefficients)
         own = np.diag(np.diag(W))
@@ -130,7 +130,7 @@ def test_broadcasting_after_the_gradient_sends_models_that_are_one_gradient_olde
             G = [workload.gradient(X[-1][:, i].copy(), Batch(i, c, NOTHING)).g for i in range(6)]
             theirs = X[-1] if broadcast == "before" else X[max(0, len(X) - 2)]
             X.append(X[-1] @ own + theirs @ (W - own) - STEP_SIZE * np.stack(G, axis=1))
-        seen[broadcast] = np.stack(run_to_end(Virtual(setup)).models, axis=1)
+        seen[broadcast] = np.stack(run_to_end(VirtualEngine(setup)).models, axis=1)
         np.testing.assert_allclose(seen[broadcast], X[-1], rtol=0, atol=1e-12)
     assert np.abs(seen["before"] - seen["after"]).max() > 1e-3
 

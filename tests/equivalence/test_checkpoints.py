@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd, ldsgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual
+from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.engines.simulation import checkpoint
 from swiftfl.errors import UserError
 from swiftfl.record import RunFolder
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from swiftfl.schedule import every
 from worlds import clocks, quadratic_setup, resumed, run_to_end, slow
 
 ALGORITHMS: dict[str, Any] = {
-    "swift": Swift(every(1), SGD(momentum=0.9)),
-    "dsgd": dsgd(SGD(momentum=0.9)),
+    "swift": Swift(every(1), SgdRule(momentum=0.9)),
+    "dsgd": dsgd(SgdRule(momentum=0.9)),
     "ldsgd": ldsgd(2, 2),
 }
-ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
+ENGINES: dict[str, Any] = {"virtual": VirtualEngine, "sampled": SampledEngine}
 COSTS = Costs(compute=0.01, latency=0.004, shared_bandwidth=1e6, slowdowns=slow({3: 4.0, 1: 0.7}))
 
 
@@ -102,4 +102,4 @@ def test_a_checkpoint_of_another_run_is_refused() -> None:
     saved = checkpoint.save(paused)
     bigger, _, _ = quadratic_setup(ALGORITHMS["swift"], swiftfl.ring(7))
     with pytest.raises(UserError, match="clients was 6 and is 7"):
-        checkpoint.restore(Virtual(bigger), saved)
+        checkpoint.restore(VirtualEngine(bigger), saved)

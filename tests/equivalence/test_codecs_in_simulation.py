@@ -5,63 +5,38 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import swiftfl
+from feedback_codec import HalfWithFeedback
 from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import Swift, dsgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Setup, Virtual
-from swiftfl.rules import SGD
+from swiftfl.engines import SampledEngine, Setup, VirtualEngine
+from swiftfl.rules import SgdRule
 from swiftfl.schedule import every
-from swiftfl.transports.codec import Bytes, Identity, transmitted
-from swiftfl.vector import Memory, Vector
+from swiftfl.transports.codec import Identity, MakeCodec, transmitted
+from swiftfl.transports.registry import make_codec
 from swiftfl.verbs import Verb
 from worlds import quadratic_setup, resumed, run_to_end
 
-
-class Thirds:
-    """Keeps 16 of 64 bits, and sends what it left out with the next model."""
-
-    name = "thirds"
-
-    def __init__(self) -> None:
-        self.left: Vector | None = None
-
-    def most_bytes(self, size: int, dtype: npt.DTypeLike) -> int:
-        return 2 * size
-
-    def encode(self, x: Vector) -> Bytes:
-        wanted = x if self.left is None else x + self.left
-        code = wanted.astype(np.float16)
-        self.left = wanted - code
-        return code.view(np.uint8)
-
-    def decode(self, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector:
-        return data.view(np.float16).astype(dtype)
-
-    def state(self) -> Memory:
-        return {} if self.left is None else {"left": self.left}
-
-    def restore(self, memory: Memory) -> None:
-        self.left = memory.get("left")
-
-
-SWIFT, DSGD = Swift(every(1), SGD(0.9)), dsgd(SGD(0.9))
+SWIFT, DSGD = Swift(every(1), SgdRule(0.9)), dsgd(SgdRule(0.9))
 COSTS = Costs(compute=0.01, latency=1e-4, bandwidth=1e6, send=1e-4)
 
 
 def setup_of(algorithm: Algorithm[Verb]) -> Setup:
     method = "ccs" if algorithm is SWIFT else "metropolis"
     setup, _, _ = quadratic_setup(algorithm, swiftfl.ring(4), method=method, epochs=6, dimension=40)
-    return replace(setup, costs=COSTS, codec=Thirds)
+    return replace(setup, costs=COSTS, codec=HalfWithFeedback)
 
 
-@pytest.mark.parametrize("engine", [Virtual, Sampled])
+@pytest.mark.parametrize("engine", [VirtualEngine, SampledEngine])
 @pytest.mark.parametrize("algorithm", [SWIFT, DSGD], ids=["swift", "dsgd"])
-def test_a_resumed_run_is_the_run_without_pause(engine: type, algorithm: Algorithm[Verb]) -> None:
-    setup = setup_of(algorithm)
+@pytest.mark.parametrize("codec", [HalfWithFeedback, *map(make_codec, ("bf16", "int8", "topk:0.1"))])
+def test_a_resumed_run_is_the_run_without_pause(
+    engine: type, algorithm: Algorithm[Verb], codec: MakeCodec
+) -> None:
+    setup = replace(setup_of(algorithm), codec=codec)
     whole = run_to_end(engine(setup)).models
     paused = engine(setup)
     paused.start()
@@ -75,7 +50,7 @@ def test_a_resumed_run_is_the_run_without_pause(engine: type, algorithm: Algorit
 def test_rounds_are_what_the_formula_says() -> None:
     """D-SGD by hand: own model as it is, neighbours' as their codecs transmit them."""
     setup = replace(setup_of(dsgd()), network=None)
-    n, codecs = setup.n, [Thirds() for _ in range(setup.n)]
+    n, codecs = setup.n, [HalfWithFeedback() for _ in range(setup.n)]
     states = [setup.first_state(setup.workload.initial(setup.seed)) for _ in range(n)]
     for c in range(1, int(setup.steps_of(0)) + 1):
         half = []
@@ -91,12 +66,12 @@ def test_rounds_are_what_the_formula_says() -> None:
             for k, coefficient in w.of.items():
                 mixed = mixed + sent[k] * coefficient
             states[i] = replace(states[i], x=mixed, c=c + 1)
-    for mine, state in zip(run_to_end(Virtual(setup)).models, states, strict=True):
+    for mine, state in zip(run_to_end(VirtualEngine(setup)).models, states, strict=True):
         np.testing.assert_allclose(mine, state.x, rtol=1e-12)
 
 
 def test_shorter_messages_travel_faster() -> None:
     setup = setup_of(DSGD)
-    plain = run_to_end(Virtual(replace(setup, codec=Identity))).now
+    plain = run_to_end(VirtualEngine(replace(setup, codec=Identity))).now
     rounds, saved = setup.steps_of(0), 40 * (8 - 2) / COSTS.bandwidth
-    assert plain - run_to_end(Virtual(setup)).now == pytest.approx(rounds * saved, rel=1e-6)
+    assert plain - run_to_end(VirtualEngine(setup)).now == pytest.approx(rounds * saved, rel=1e-6)

@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import swiftfl
-from conformance.test_algorithms import MAKERS
+from makers import MAKERS
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual
-from swiftfl.engines.membership import Change, Dynamics, Membership, Rates
+from swiftfl.engines import SampledEngine, VirtualEngine
+from swiftfl.engines.dynamics import Change, Dynamics, Rates
+from swiftfl.engines.membership import Membership
 from swiftfl.engines.simulation import checkpoint
 from swiftfl.engines.simulation.checkpoint import Checkpoint
 from swiftfl.errors import UserError
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from worlds import quadratic_setup, slow
 
 GRAPH = swiftfl.ring_of_cliques(8, clusters=2)
@@ -30,7 +31,7 @@ RATES = Rates(crash=2.0, come_back=10.0, sleep=5.0, sleep_seconds=0.05, edge_dow
 KINDS = ["swift", "dsgd", "adpsgd", "allreduce", "swift, sampled", "swift, changing", "dsgd, changing"]
 
 
-def engine_of(kind: str) -> Virtual | Sampled:
+def engine_of(kind: str) -> VirtualEngine | SampledEngine:
     name, _, how = kind.partition(", ")
     method = "ccs" if name == "swift" else "metropolis"
     network = None
@@ -38,9 +39,14 @@ def engine_of(kind: str) -> Virtual | Sampled:
         dynamics = Dynamics((Change(0.05, "crash", 2), Change(0.4, "join", 5)), RATES, measured=True)
         network = lambda: Membership(GRAPH, [1 / 8] * 8, method, dynamics, 5)  # noqa: E731
     setup, _, _ = quadratic_setup(
-        MAKERS[name](GRAPH, SGD(momentum=0.8)), GRAPH, method=method, epochs=6, costs=COSTS, network=network
+        MAKERS[name](GRAPH, SgdRule(momentum=0.8)),
+        GRAPH,
+        method=method,
+        epochs=6,
+        costs=COSTS,
+        network=network,
     )
-    return Sampled(setup) if how == "sampled" else Virtual(setup)
+    return SampledEngine(setup) if how == "sampled" else VirtualEngine(setup)
 
 
 @cache

@@ -10,9 +10,10 @@ import pytest
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd
 from swiftfl.costs import Costs, Link
-from swiftfl.engines import Sampled, Virtual
+from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.engines.assignment import Assignment, check_conditions
-from swiftfl.engines.membership import Change, Dynamics, Kind, Membership, Rates
+from swiftfl.engines.dynamics import Change, Dynamics, Kind, Rates
+from swiftfl.engines.membership import Membership
 from swiftfl.errors import UserError
 from swiftfl.graph import Topology, communication_coefficients
 from swiftfl.vector import Weights
@@ -28,7 +29,7 @@ LATENCY = 0.04
 COSTS = Costs(
     compute=0.01, send=0.0, mix=0.0, latency=LATENCY, bandwidth=1e4, slowdowns=slow({1: 1.37, 3: 0.71})
 )
-ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
+ENGINES: dict[str, Any] = {"virtual": VirtualEngine, "sampled": SampledEngine}
 
 
 def engine_of(
@@ -256,7 +257,7 @@ def test_measured_influence_is_renewed_by_messages(algorithm: Any) -> None:
 def test_a_setup_without_a_network_is_refused() -> None:
     setup, _, _ = quadratic_setup(Swift(), ccs="distributed")
     with pytest.raises(UserError, match="need a network"):
-        Virtual(setup)
+        VirtualEngine(setup)
 
 
 @pytest.mark.parametrize(

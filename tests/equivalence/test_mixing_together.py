@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.engines.simulation import batched_mix as mixing
 from swiftfl.vector import Weights, mix
 from swiftfl.verbs import Mix
@@ -36,11 +36,11 @@ def test_the_product_is_the_mix(seed: int, clients: int, double: bool, lost: boo
 
 @pytest.mark.parametrize("algorithm", [Swift(), dsgd()], ids=lambda algorithm: algorithm.name)
 def test_a_run_is_the_same_with_and_without(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(together: bool, pauses: int = 0) -> Virtual:
+    def run(together: bool, pauses: int = 0) -> VirtualEngine:
         monkeypatch.setattr(mixing, "MANY_NEIGHBOURS", 2 if together else 10**9)
         monkeypatch.setattr(mixing, "SMALL_MODEL", 0)
         monkeypatch.setattr(mixing, "LARGEST_STACK", 7 * 2 * 10)  # several parts
-        make = lambda: Virtual(quadratic_setup(algorithm, swiftfl.ring(70), iterations=1120)[0])  # noqa: E731
+        make = lambda: VirtualEngine(quadratic_setup(algorithm, swiftfl.ring(70), iterations=1120)[0])  # noqa: E731
         engine = make()
         engine.start()
         for _ in range(pauses):

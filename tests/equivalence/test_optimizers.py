@@ -15,10 +15,10 @@ import swiftfl
 from swiftfl.algorithms import AdPsgd, Swift, dsgd
 from swiftfl.data.batches import Batches
 from swiftfl.data.digits import digits
-from swiftfl.engines import Sampled, Setup, Virtual
+from swiftfl.engines import SampledEngine, Setup, VirtualEngine
 from swiftfl.graph import communication_coefficients
 from swiftfl.optimizers import Description
-from swiftfl.rules import Clipped, Lion, UpdateRule
+from swiftfl.rules import Clipped, LionRule, UpdateRule
 from swiftfl.rules.clipped import norm
 from swiftfl.vector import Memory, Vector
 from swiftfl.workload import ModuleWorkload
@@ -133,14 +133,14 @@ def test_one_client_is_torchs_own_optimizer(case: str) -> None:
     """With weight decay, which must not touch BatchNorm's running mean and variance, the vector's tail."""
     optimizer, make = CASES[case]
     setup = one_client(optimizer)
-    assert_same(run_to_end(Virtual(setup)).models[0], with_torch(setup, make))
+    assert_same(run_to_end(VirtualEngine(setup)).models[0], with_torch(setup, make))
 
 
 @pytest.mark.parametrize("algorithm", [dsgd, AdPsgd])
 def test_other_algorithms_and_the_other_engine(algorithm: Any) -> None:
     optimizer, make = CASES["adamw, decay"]
     setup = one_client(optimizer, algorithm)
-    assert_same(run_to_end(Sampled(setup)).models[0], with_torch(setup, make))
+    assert_same(run_to_end(SampledEngine(setup)).models[0], with_torch(setup, make))
 
 
 SCHEDULES: dict[str, tuple[dict[str, Any], Callable[[Any], Any], int]] = {
@@ -177,7 +177,7 @@ def test_schedules_are_torchs_own(case: str) -> None:
     options, schedule, each = SCHEDULES[case]
     setup = one_client(swiftfl.AdamW(lr=0.01, weight_decay=0.2, **options))
     theirs = with_torch(setup, lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.2), schedule, each)
-    assert_same(run_to_end(Virtual(setup)).models[0], theirs)
+    assert_same(run_to_end(VirtualEngine(setup)).models[0], theirs)
 
 
 @pytest.mark.parametrize("clip", [0.05, 0.5, 50.0])
@@ -187,7 +187,7 @@ def test_clipping_is_torchs_own(clip: float) -> None:
     theirs = with_torch(
         setup, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01), clip=clip
     )
-    assert_same(run_to_end(Virtual(setup)).models[0], theirs)
+    assert_same(run_to_end(VirtualEngine(setup)).models[0], theirs)
 
 
 def test_the_norm_of_numbers_whose_squares_overflow() -> None:
@@ -208,7 +208,7 @@ def test_clipping_lets_numbers_that_are_not_finite_through() -> None:
 
 
 RULES: dict[str, UpdateRule] = {case: optimizer.update_rule() for case, (optimizer, _) in CASES.items()}
-RULES["clipped"] = Clipped(Lion(), 0.1)
+RULES["clipped"] = Clipped(LionRule(), 0.1)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -230,3 +230,9 @@ def test_rules_are_pure_and_keep_the_type(name: str, dtype: Any) -> None:
             k: (v.shape, v.dtype) for k, v in memory.items()
         }
         memory, x = after, x + move
+
+
+def test_the_step_size_may_stand_alone() -> None:
+    """As in `swiftfl.SGD(0.1)`; everything else is said by name."""
+    kinds = (swiftfl.SGD, swiftfl.Adam, swiftfl.AdamW, swiftfl.RMSprop, swiftfl.Lion)
+    assert [kind(0.02) for kind in kinds] == [kind(lr=0.02) for kind in kinds]

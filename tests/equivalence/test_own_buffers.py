@@ -15,18 +15,18 @@ from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Swift, dsgd
 from swiftfl.data.batches import Batches
 from swiftfl.data.parse import partition
 from swiftfl.data.synthetic import synthetic
-from swiftfl.engines import Sampled, Setup, Virtual
+from swiftfl.engines import SampledEngine, Setup, VirtualEngine
 from swiftfl.engines.setup import Buffers
 from swiftfl.errors import UserError
 from swiftfl.graph import communication_coefficients
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from swiftfl.schedule import constant, every
 from swiftfl.workload import ModuleWorkload
 from worlds import quadratic_setup, resumed, run_to_end
 
 N, EPOCHS, STEP_SIZE = 4, 3, 0.05
 RING = swiftfl.ring(N)
-RULE = SGD(momentum=0.9, weight_decay=0.01)
+RULE = SgdRule(momentum=0.9, weight_decay=0.01)
 DATA = synthetic(samples=96, shape=(6,), classes=3)
 
 
@@ -91,7 +91,7 @@ class TorchClients:
         return torch.stack([flat(m) for m in self.modules]).numpy()
 
 
-@pytest.mark.parametrize("engine", [Virtual, Sampled])
+@pytest.mark.parametrize("engine", [VirtualEngine, SampledEngine])
 @pytest.mark.parametrize("order", ["average_first", "update_first"])
 def test_dsgd_is_backward_average_step_of_real_batch_norm_modules(engine: Any, order: Any) -> None:
     run = setup(dsgd(RULE, order))
@@ -120,18 +120,18 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("engine", [Virtual, Sampled])
+@pytest.mark.parametrize("engine", [VirtualEngine, SampledEngine])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_clients_buffers_follow_its_own_batches_whatever_is_averaged(name: str, engine: Any) -> None:
     """Each is seen at its gradients: its buffers are those of a client that never averages, step by step."""
     run = setup(ALGORITHMS[name])
     seen: list[dict[int, np.ndarray]] = [{} for _ in range(N)]
     kept: list[dict[int, np.ndarray]] = [{} for _ in range(N)]
-    plain = run.workload.gradients
-    tail = run.workload.buffers
+    workload: Any = run.workload
+    plain, tail = workload.piece, workload.buffers
 
-    def watched(xs: Any, batches: Any) -> Any:
-        slopes = plain(xs, batches)
+    def watched(way: str, xs: Any, batches: Any) -> Any:
+        slopes = plain(way, xs, batches)
         for x, batch, slope in zip(xs, batches, slopes, strict=True):
             seen[batch.client][batch.counter] = x[-tail:].copy()
             s = slope.statistics
@@ -139,7 +139,7 @@ def test_a_clients_buffers_follow_its_own_batches_whatever_is_averaged(name: str
             kept[batch.client][batch.counter + 1] = x[-tail:] + s.rate * (s.values - x[-tail:])
         return slopes
 
-    run.workload.gradients = watched  # type: ignore[method-assign]
+    workload.piece = watched
     world = run_to_end(engine(run))
     last = EPOCHS * run.batches[0].steps_per_epoch
     for i in range(N):
@@ -152,13 +152,13 @@ def test_a_clients_buffers_follow_its_own_batches_whatever_is_averaged(name: str
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_resumed_in_the_middle_it_is_the_same_run(name: str) -> None:
-    paused = Virtual(setup(ALGORITHMS[name]))
+    paused = VirtualEngine(setup(ALGORITHMS[name]))
     paused.start()
     paused.advance(13)
-    going_on = resumed(paused, Virtual(setup(ALGORITHMS[name])))
+    going_on = resumed(paused, VirtualEngine(setup(ALGORITHMS[name])))
     going_on.advance(10**9)
     for mine, theirs in zip(
-        going_on.models, run_to_end(Virtual(setup(ALGORITHMS[name]))).models, strict=True
+        going_on.models, run_to_end(VirtualEngine(setup(ALGORITHMS[name]))).models, strict=True
     ):
         np.testing.assert_array_equal(mine, theirs)
 

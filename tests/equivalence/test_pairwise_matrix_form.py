@@ -10,7 +10,7 @@ import pytest
 import swiftfl
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual
+from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.graph.matchings import matching_plan
 from swiftfl.sample import Batch
 from swiftfl.schedule import Averaging, every
@@ -47,7 +47,7 @@ def test_sampled_adpsgd(averaging: Averaging) -> None:
     """X_{k+1} = X_k W_k - step_size G(X^_k): the gradient is taken at the model read a while ago."""
     algorithm = AdPsgd(seed=9, averaging=averaging)
     setup, _, workload = quadratic_setup(algorithm, GRAPH, iterations=200)
-    draws = Sampled(setup)
+    draws = SampledEngine(setup)
     X = start(workload)
     counter, read, read_at = [1] * N, X.copy(), [0] * N
     delays = []
@@ -60,7 +60,7 @@ def test_sampled_adpsgd(averaging: Averaging) -> None:
         X[:, i] -= STEP_SIZE * g
         counter[i] += 1
         read[:, i], read_at[i] = X[:, i], k + 1
-    engine = run_to_end(Sampled(setup))
+    engine = run_to_end(SampledEngine(setup))
     np.testing.assert_allclose(np.stack(engine.models, axis=1), X, rtol=0, atol=1e-12)
     assert engine.figures()["largest_delay"] == max(delays)
 
@@ -90,7 +90,7 @@ def test_virtual_adpsgd_with_averaging_in_the_background() -> None:
         X[:, i] -= STEP_SIZE * gradient(workload, read[:, i], i, c)
         if c < EPOCHS * STEPS:
             X = begin(i, c + 1, X)
-    world = run_to_end(Virtual(setup))
+    world = run_to_end(VirtualEngine(setup))
     np.testing.assert_allclose(np.stack(world.models, axis=1), X, rtol=0, atol=1e-12)
     assert max(world.seconds()["waiting"]) == 0
 
@@ -103,7 +103,7 @@ def test_virtual_adpsgd_keeps_the_mean_while_nothing_pulls(averaging: Averaging)
         AdPsgd(seed=2, averaging=averaging), GRAPH, epochs=20, costs=costs, noise=0.0
     )
     total = np.zeros(workload.parameters)
-    engine = Virtual(setup)
+    engine = VirtualEngine(setup)
     engine.start()
     while not engine.over:
         before = np.sum(engine.models, axis=0)
@@ -113,9 +113,9 @@ def test_virtual_adpsgd_keeps_the_mean_while_nothing_pulls(averaging: Averaging)
     assert engine.figures()["largest_delay"] >= N - 1
 
 
-@pytest.mark.parametrize("engine", [Virtual, Sampled])
+@pytest.mark.parametrize("engine", [VirtualEngine, SampledEngine])
 @pytest.mark.parametrize("name", ["matcha", "gossip", "allreduce", "fedavg"])
-def test_rounds(name: str, engine: type[Virtual]) -> None:
+def test_rounds(name: str, engine: type[VirtualEngine]) -> None:
     plan = matching_plan(GRAPH, 0.6)
     algorithms: dict[str, Any] = {
         "matcha": Matcha(plan, seed=5),

@@ -9,8 +9,9 @@ import pytest
 
 import swiftfl
 from swiftfl.algorithms import AdPsgd, Swift, dsgd
-from swiftfl.engines import Sampled
-from swiftfl.engines.membership import Change, Dynamics, Kind, Membership, Rates
+from swiftfl.engines import SampledEngine
+from swiftfl.engines.dynamics import Change, Dynamics, Kind, Rates
+from swiftfl.engines.membership import Membership
 from swiftfl.errors import UserError
 from swiftfl.graph import Topology, communication_coefficients
 from swiftfl.sample import Batch
@@ -101,7 +102,7 @@ def test_sampled_swift_is_the_matrix_recursion_with_w_renewed_at_each_change(s: 
     p = skewed(n) if influence == "skewed" else None
     setup, coefficients, workload = setup_of(Swift(every(s)), p)
 
-    draws, network = Sampled(setup), Network(coefficients.influence)
+    draws, network = SampledEngine(setup), Network(coefficients.influence)
     X = np.tile(workload.initial(setup.seed)[:, None], (1, n))
     counters = [1] * n
     waiting = list(CHANGES)
@@ -116,7 +117,7 @@ def test_sampled_swift_is_the_matrix_recursion_with_w_renewed_at_each_change(s: 
         X = X @ (network.W[i] if counters[i] % (s + 1) == 0 else np.eye(n)) - STEP_SIZE * G
         counters[i] += 1
 
-    engine = run_to_end(Sampled(setup))
+    engine = run_to_end(SampledEngine(setup))
     assert engine.iteration == T
     assert engine.figures()["renewals"] == len(CHANGES) + 1  # and one for whoever is not there at first
     assert [row["iteration"] for row in engine.world.log.rows if row["event"] == "renew"] == [
@@ -128,13 +129,13 @@ def test_sampled_swift_is_the_matrix_recursion_with_w_renewed_at_each_change(s: 
 @pytest.mark.parametrize("algorithm", [Swift(every(1)), dsgd(), AdPsgd()], ids=lambda a: a.name)
 def test_a_pause_at_or_between_changes_changes_nothing(algorithm: Any) -> None:
     setup, _, _ = setup_of(algorithm, skewed(GRAPH.n))
-    current = Sampled(setup)
+    current = SampledEngine(setup)
     current.start()
     for pause in (59, 60, 61, 110, 150, 170, 171, 172, 231, 299, 300, 301):
         current.advance(pause - current.iteration)
-        current = resumed(current, Sampled(setup))
+        current = resumed(current, SampledEngine(setup))
     current.advance(10**9)
-    whole = run_to_end(Sampled(setup))
+    whole = run_to_end(SampledEngine(setup))
     assert steps(current) == steps(whole)
     assert current.figures() == whole.figures()
     assert current.world.log.rows == whole.world.log.rows
@@ -143,7 +144,7 @@ def test_a_pause_at_or_between_changes_changes_nothing(algorithm: Any) -> None:
 
 def test_clients_in_rounds_switch_at_one_round_and_go_on() -> None:
     setup, _, _ = setup_of(dsgd(), None, epochs=40, iterations=None)
-    engine = run_to_end(Sampled(setup))
+    engine = run_to_end(SampledEngine(setup))
     assert engine.over
     assert [record.finished for record in engine.world.records] == [True] * GRAPH.n
     weights = [record.client.w for record in engine.world.records]
@@ -155,7 +156,7 @@ def test_clients_in_rounds_switch_at_one_round_and_go_on() -> None:
 def test_when_everybody_has_left_the_run_is_over() -> None:
     gone = [at(20, "leave", i) for i in range(GRAPH.n)]
     setup, _, _ = setup_of(Swift(), None, [*gone, at(30, "return", 0)])
-    engine = run_to_end(Sampled(setup))
+    engine = run_to_end(SampledEngine(setup))
     assert engine.over
     assert engine.iteration == 20
 
@@ -177,4 +178,4 @@ def test_what_needs_a_clock_is_refused(dynamics: Dynamics, message: str) -> None
     p = [1 / GRAPH.n] * GRAPH.n
     setup, _, _ = quadratic_setup(Swift(), GRAPH, network=lambda: Membership(GRAPH, p, "ccs", dynamics, 0))
     with pytest.raises(UserError, match=message):
-        Sampled(setup)
+        SampledEngine(setup)

@@ -7,7 +7,7 @@ import pytest
 
 import swiftfl
 from swiftfl.algorithms import Swift
-from swiftfl.engines import Sampled
+from swiftfl.engines import SampledEngine
 from swiftfl.sample import Batch
 from swiftfl.schedule import every
 from worlds import STEP_SIZE, quadratic_setup, run_to_end, skewed
@@ -29,7 +29,7 @@ def test_sampled_swift_is_the_matrix_recursion(graph: str, s: int, influence: st
     p = skewed(n) if influence == "skewed" else None
     setup, coefficients, workload = quadratic_setup(Swift(every(s)), topology, p, iterations=T)
 
-    draws = Sampled(setup)
+    draws = SampledEngine(setup)
     active = [draws.draw() for _ in range(T)]
     X = np.tile(workload.initial(setup.seed)[:, None], (1, n))
     counters = [1] * n
@@ -40,7 +40,7 @@ def test_sampled_swift_is_the_matrix_recursion(graph: str, s: int, influence: st
         X = X @ np.asarray(W.todense() if hasattr(W, "todense") else W) - STEP_SIZE * G
         counters[i] += 1
 
-    engine = run_to_end(Sampled(setup))
+    engine = run_to_end(SampledEngine(setup))
     assert engine.iteration == T
     np.testing.assert_allclose(np.stack(engine.models, axis=1), X, rtol=0, atol=1e-12)
 
@@ -48,7 +48,7 @@ def test_sampled_swift_is_the_matrix_recursion(graph: str, s: int, influence: st
 def test_clients_act_as_often_as_their_influence_says() -> None:
     p = skewed(6)
     setup, _, _ = quadratic_setup(Swift(), influence=p, iterations=60_000)
-    engine = Sampled(setup)
+    engine = SampledEngine(setup)
     counts = np.bincount([engine.draw() for _ in range(60_000)], minlength=6)
     # Each count is binomial: five standard deviations.
     assert (np.abs(counts - 60_000 * p) < 5 * np.sqrt(60_000 * p * (1 - p))).all()

@@ -11,7 +11,7 @@ import numpy as np
 
 import swiftfl
 from swiftfl.algorithms import Swift
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.sample import Batch
 from worlds import STEP_SIZE, quadratic_setup, run_to_end
 
@@ -30,5 +30,5 @@ def test_swift_at_equal_speeds_averages_first_and_updates_then() -> None:
     for c in range(1, steps + 1):
         G = np.stack([workload.gradient(X[:, i].copy(), Batch(i, c, NOTHING)).g for i in range(n)], axis=1)
         X = X @ W - STEP_SIZE * G
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     np.testing.assert_allclose(np.stack(engine.models, axis=1), X, rtol=0, atol=1e-12)

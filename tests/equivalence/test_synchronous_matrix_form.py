@@ -8,7 +8,7 @@ import pytest
 import swiftfl
 from swiftfl.algorithms import Synchronous, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual
+from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.sample import Batch
 from worlds import STEP_SIZE, quadratic_setup, run_to_end, slow
 
@@ -30,10 +30,10 @@ def averaging_matrix(coefficients: swiftfl.Coefficients) -> np.ndarray:
     return W
 
 
-@pytest.mark.parametrize("engine", [Virtual, Sampled])
+@pytest.mark.parametrize("engine", [VirtualEngine, SampledEngine])
 @pytest.mark.parametrize("barrier", ["neighbours", "global"])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_synchronous_is_the_matrix_recursion(name: str, barrier: str, engine: type[Virtual]) -> None:
+def test_synchronous_is_the_matrix_recursion(name: str, barrier: str, engine: type[VirtualEngine]) -> None:
     topology = swiftfl.ring_of_cliques(10, clusters=3)
     epochs, steps = 4, 5
     setup, coefficients, workload = quadratic_setup(
@@ -60,7 +60,7 @@ def test_reductions() -> None:
     """PA(0) = D-SGD and LD(I1, 1) = PA(I1), bit for bit."""
 
     def models(algorithm: Synchronous) -> np.ndarray:
-        return np.stack(run_to_end(Virtual(quadratic_setup(algorithm)[0])).models)
+        return np.stack(run_to_end(VirtualEngine(quadratic_setup(algorithm)[0])).models)
 
     assert (models(pasgd(0)) == models(dsgd())).all()
     assert (models(ldsgd(3, 1)) == models(pasgd(3))).all()

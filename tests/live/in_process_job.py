@@ -10,7 +10,7 @@ from in_process_wire import Hub
 from live_worlds import until
 
 from swiftfl.engines import Setup
-from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint
 from swiftfl.transports.codec import Identity, MakeCodec
@@ -43,12 +43,12 @@ class Ranks:
     ) -> None:
         hub, given = Hub(setup.n), LiveOptions(**options)
         jobs: list[Any] = [InProcessJob(hub, rank) for rank in range(setup.n)]
-        self.engines = [Mpi(setup, job, folder, given, resume) for job in jobs]
+        self.engines = [MpiEngine(setup, job, folder, given, resume) for job in jobs]
         for engine in self.engines:
             engine.start()
 
     @property
-    def first(self) -> Mpi:
+    def first(self) -> MpiEngine:
         return self.engines[0]
 
     def to_the_end(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +16,14 @@ import numpy as np
 import swiftfl
 from swiftfl.algorithm import Algorithm
 from swiftfl.engines import Setup
+from swiftfl.engines.dynamics import Dynamics
 from swiftfl.engines.live.journal import read_incarnations
-from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.replay import replay as replay_run
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.engines.live.supervised import SupervisedRun
-from swiftfl.engines.membership import Dynamics, Membership
+from swiftfl.engines.membership import Membership
 from swiftfl.engines.setup import Buffers
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Statistics, Vector
@@ -75,9 +78,9 @@ def live_setup(
 @contextlib.contextmanager
 def running(
     setup: Setup, folder: Path | None = None, resume: ResumePoint | None = None, **options: Any
-) -> Iterator[Local]:
+) -> Iterator[LocalEngine]:
     """A started run, ended whatever happens."""
-    engine = Local(setup, folder, LiveOptions(**options), resume)
+    engine = LocalEngine(setup, folder, LiveOptions(**options), resume)
     try:
         engine.start()
         yield engine
@@ -85,9 +88,19 @@ def running(
         engine.close()
 
 
-def resumed(setup: Setup, folder: Path, elapsed: float = 0.0) -> contextlib.AbstractContextManager[Local]:
+def resumed(
+    setup: Setup, folder: Path, elapsed: float = 0.0
+) -> contextlib.AbstractContextManager[LocalEngine]:
     """A run that goes on from its clients' saves."""
     return running(setup, folder, find_resume_point(folder, setup, elapsed))
+
+
+def replay(setup: Setup, folder: Path) -> list[Vector]:
+    """The models of a run that is repeated; its gradients need not take their time again."""
+    workload = copy.copy(setup.workload)
+    if isinstance(workload, Unhurried):
+        workload._seconds = 0.0
+    return replay_run(replace(setup, workload=workload), folder)
 
 
 def events(engine: SupervisedRun, kind: str) -> list[dict[str, Any]]:
@@ -106,7 +119,7 @@ def steps(engine: SupervisedRun) -> list[float]:
     return engine.status.column("c")
 
 
-def under_way(engine: Local, c: int = 3) -> None:
+def under_way(engine: LocalEngine, c: int = 3) -> None:
     """Wait until every client has taken a few steps."""
     until(lambda: min(steps(engine)) >= c, f"step {c} of every client")
 
@@ -120,7 +133,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def pids(engine: Local) -> list[int]:
+def pids(engine: LocalEngine) -> list[int]:
     server = engine.fork_server
     until(lambda: server is not None and len(server.pids) == engine.n, "the start of every client")
     return [engine.pid(i) for i in range(engine.n)]

@@ -1,8 +1,9 @@
 """A program for tests, run under mpiexec: `mpi_ccs_program.py ALGORITHM FOLDER [MISHAP]`.
 
 Clients on a small irregular graph select their weights themselves; each keeps its journal in the folder, and
-the recorder prints one JSON object. Mishaps: `kill` ends client 1 at step 20; `select` and `select0` end
-client 1 or 0 while the first weights are selected, when it has told one neighbour something, others nothing.
+the recorder prints one JSON object. Mishaps: `kill` ends client 1 at step 20, and the run is ended once
+the others have taken weights among themselves; `select` and `select0` end client 1 or 0 while the first
+weights are selected, when it has told one neighbour something, others nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import swiftfl
 from swiftfl.algorithms import Swift, dsgd
 from swiftfl.engines import Setup
 from swiftfl.engines.assignment import Assignment
-from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.selecting import OwnSelection
 from swiftfl.sample import Batch, Slope
@@ -50,24 +51,34 @@ def die_while_selecting(victim: int) -> None:
     OwnSelection._begin = begin_and_die  # type: ignore[method-assign]
 
 
-def own_ccs_setup(name: str) -> Setup:
+def own_ccs_setup(name: str, mishap: str = "") -> Setup:
+    """After a death nothing is said of the end: when it is noticed depends on the machine."""
     scores = skewed(GRAPH.n) if name.endswith("+") else None
-    algorithm = Swift() if name.startswith("swift") else dsgd()
-    return live_setup(algorithm, graph=GRAPH, influence=scores, ccs="distributed", epochs=30, seconds=0.004)
+    algorithm, epochs = Swift() if name.startswith("swift") else dsgd(), 10**6 if mishap == "kill" else 30
+    return live_setup(
+        algorithm, graph=GRAPH, influence=scores, ccs="distributed", epochs=epochs, seconds=0.004
+    )
+
+
+def have_changed(folder: Path) -> bool:
+    """Whether all but client 1 have taken their first weights and then others, as their journals say."""
+    journals = [folder / f"client-{i:04d}.jsonl" for i in range(GRAPH.n) if i != 1]
+    return all(file.exists() and file.read_text().count('["terms"') >= 2 for file in journals)
 
 
 def main(name: str, folder: Path, mishap: str) -> None:
     from swiftfl.transports.mpi import world
 
-    ranks, setup = world(), own_ccs_setup(name)
+    ranks, setup = world(), own_ccs_setup(name, mishap)
     if mishap == "kill":
         setup = replace(setup, workload=Mortal(setup.workload, 0.0))
     elif mishap:
         die_while_selecting(0 if mishap.endswith("0") else 1)
-    engine = Mpi(setup, ranks, folder, LiveOptions(save_seconds=None, patience=3.0))
+    engine = MpiEngine(setup, ranks, folder, LiveOptions(save_seconds=None, patience=3.0))
     engine.start()
     while not engine.wait(0.1):
-        pass
+        if mishap == "kill" and have_changed(folder):
+            engine.supervisor.setup = replace(setup, iterations=1)  # the first rank's: now it is over
     engine.close()
     if engine.has_result:
         models = [model.tolist() for model in engine.models]

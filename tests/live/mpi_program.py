@@ -22,10 +22,25 @@ from live_worlds import Unhurried, live_setup
 
 import swiftfl
 from conformance.test_contracts import Looking, LookingInRounds
-from swiftfl.algorithms import AdPsgd, AllReduceSgd, Gossip, Matcha, Swift, dsgd
-from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.algorithms import (
+    A2cid2,
+    AdPsgd,
+    AllReduceSgd,
+    AsyncGossip,
+    FedAvg,
+    Gossip,
+    Matcha,
+    Prague,
+    QuasiGlobal,
+    Swarm,
+    Swift,
+    dsgd,
+)
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
+from swiftfl.graph.acceleration import acceleration
 from swiftfl.graph.matchings import matching_plan
+from swiftfl.rules import SgdRule
 from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import every
 from swiftfl.transports.messages.doorbell import Doorbell
@@ -41,6 +56,12 @@ ALGORITHMS = {
     "allreduce": AllReduceSgd(),
     "gossip": Gossip(swiftfl.ring(3)),
     "matcha": Matcha(matching_plan(swiftfl.ring(3), 0.5)),
+    "fedavg_half": FedAvg(every(2), participation=0.5, clients=3),
+    "prague": Prague(swiftfl.ring(3)),
+    "quasi_global": QuasiGlobal(SgdRule(0.5)),
+    "swarm": Swarm(3),
+    "gossip_async": AsyncGossip(),
+    "a2cid2": A2cid2(acceleration(swiftfl.ring(3), 1.0)),
     "looking": Looking(),
     "looking_in_rounds": LookingInRounds(),
 }
@@ -86,9 +107,9 @@ def main(names: Sequence[str], mishap: str, seconds: float) -> None:
         workload = Unlucky(setup.workload, seconds)
         setup = replace(setup, workload=workload, barrier="global" if name == "barrier" else "neighbours")
         workload.mishap = mishap
-        engine = Mpi(setup, ranks, None, LiveOptions(save_seconds=None, patience=3.0))
+        engine = MpiEngine(setup, ranks, None, LiveOptions(save_seconds=None, patience=3.0))
         if mishap in ("", "stop"):
-            engine.evaluate_with(lambda models, workload=workload: evaluation(models, workload))  # type: ignore[misc]
+            engine.evaluate_with(lambda models, epochs, workload=workload: evaluation(models, workload))  # type: ignore[misc]
         engine.start()
         curve = []
         while not engine.wait(0.1):
@@ -108,7 +129,7 @@ def evaluation(models: list[Vector], workload: Unlucky) -> dict[str, float]:
     return {"loss": workload.evaluate([consensus(models)])[0].loss, "models": len(models), "nice": os.nice(0)}
 
 
-def tell(name: str, engine: Mpi, workload: Unlucky, curve: list[dict[str, Any]]) -> None:
+def tell(name: str, engine: MpiEngine, workload: Unlucky, curve: list[dict[str, Any]]) -> None:
     there = [model for i, model in enumerate(engine.models) if i in engine.members()]
     loss = workload.evaluate([consensus(there)])[0].loss
     start = workload.evaluate([engine.x0])[0].loss

@@ -9,7 +9,7 @@ import numpy as np
 from live_worlds import tagged_setup
 
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, Swift, dsgd
-from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.transports.mpi import world
 
@@ -26,7 +26,7 @@ def main() -> None:
     ranks = world()
     for name, algorithm in ALGORITHMS.items():
         setup = tagged_setup(algorithm, ranks.size, epochs=2)
-        engine = Mpi(setup, ranks, None, LiveOptions(save_seconds=None))
+        engine = MpiEngine(setup, ranks, None, LiveOptions(save_seconds=None))
         engine.start()
         while not engine.wait(0.1):
             pass

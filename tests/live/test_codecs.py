@@ -7,61 +7,34 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from in_process_wire import Hub
-from live_worlds import LIMIT, live_setup, resumed, running, under_way
+from live_worlds import LIMIT, live_setup, replay, resumed, running, under_way, until
 
+from feedback_codec import HalfWithFeedback
 from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import Swift, dsgd
-from swiftfl.engines.live.replay import replay
+from swiftfl.engines.dynamics import Change, Dynamics
+from swiftfl.engines.live.journal import read_incarnations
 from swiftfl.engines.live.saves import read_all
 from swiftfl.errors import UserError
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from swiftfl.schedule import every
 from swiftfl.transports.base import Lost, Transport
-from swiftfl.transports.codec import CODECS, IDENTITY, Bytes, Codec, Identity, codec, decode, transmitted
+from swiftfl.transports.codec import CODECS, IDENTITY, Bytes, Codec, Identity, decode, transmitted
 from swiftfl.transports.memory import MemoryPlan
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import MODEL, OFFER
 from swiftfl.transports.shared_memory import SharedMemory
-from swiftfl.vector import Memory, Vector, finite
+from swiftfl.vector import Vector, finite
 from swiftfl.verbs import Verb
 
 SIZE = 1000
 PAIR = [(1,), (0,)]
-
-
-@codec("half_with_feedback")
-class HalfWithFeedback:
-    """Rounds to 16 bits, and adds what that left out to the next model (error feedback)."""
-
-    name = "half_with_feedback"
-
-    def __init__(self) -> None:
-        self.left: Vector | None = None
-
-    def most_bytes(self, size: int, dtype: npt.DTypeLike) -> int:
-        return 2 * size
-
-    def encode(self, x: Vector) -> Bytes:
-        wanted = x if self.left is None else x + self.left
-        code = wanted.astype(np.float16)
-        self.left = wanted - code.astype(x.dtype)
-        return code.view(np.uint8)
-
-    def decode(self, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector:
-        if data.size != 2 * size:
-            raise ValueError(f"{data.size} bytes are no code of {size} numbers")
-        return data.view(np.float16).astype(dtype)
-
-    def state(self) -> Memory:
-        return {} if self.left is None else {"left": self.left}
-
-    def restore(self, memory: Memory) -> None:
-        self.left = memory.get("left")
 
 
 @contextmanager
@@ -217,9 +190,24 @@ def test_codecs_are_found_by_name() -> None:
 # --- in live runs --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("algorithm", "method"), [(Swift(), "ccs"), (dsgd(), "metropolis")])
+def test_who_joins_starts_from_a_neighbours_model(algorithm: Any, method: str, tmp_path: Path) -> None:
+    """Also in rounds, where neighbours publish nothing: it starts from what they let be seen."""
+    dynamics = Dynamics((Change(None, "join", 3, iteration=30),))
+    setup = live_setup(algorithm, 4, 0.01, method, dynamics, epochs=12, dimension=50)
+    setup = replace(setup, codec=HalfWithFeedback)
+    with running(setup, tmp_path) as engine:
+        until(lambda: engine.wait(0.05), "the end")
+        (first,) = read_incarnations(tmp_path, 3, 4)
+        assert first.how == "model"
+        assert first.source[1] > 0, "x0 has version 0"
+        for model, again in zip(engine.models, replay(setup, tmp_path), strict=True):
+            np.testing.assert_array_equal(model, again)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "method"),
-    [(Swift(every(1), SGD(0.9)), "ccs"), (dsgd(), "metropolis")],
+    [(Swift(every(1), SgdRule(0.9)), "ccs"), (dsgd(), "metropolis")],
     ids=["swift", "dsgd"],
 )
 def test_a_run_with_a_codec_stops_goes_on_and_is_replayed(

@@ -17,7 +17,7 @@ import pytest
 
 from swiftfl.transports.messages import doorbell as doorbells
 from swiftfl.transports.messages.doorbell import CAME, LOOK, Doorbell
-from swiftfl.transports.messages.fragments import Fragments
+from swiftfl.transports.messages.fragments import MessageFragments
 
 LONG = 5.0
 
@@ -235,7 +235,7 @@ def test_rings_are_heard_while_another_process_floods(pair: tuple[Doorbell, Door
 
 
 def test_a_message_that_is_not_there_after_its_ring_arrives_in_fragments() -> None:
-    fragments = Fragments()
+    fragments = MessageFragments()
     fragments.announced(3)
     assert fragments.missing(3)
     assert fragments.under_way
@@ -250,7 +250,7 @@ def test_a_message_that_is_not_there_after_its_ring_arrives_in_fragments() -> No
 
 
 def test_a_message_may_be_there_before_its_ring() -> None:
-    fragments = Fragments()
+    fragments = MessageFragments()
     fragments.arrived(3)
     fragments.announced(3)
     assert not fragments.missing(3)

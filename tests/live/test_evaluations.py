@@ -30,7 +30,7 @@ class Job:
 def test_an_evaluation_is_never_of_the_models_before() -> None:
     """The control channel's thread may look at any moment, also in the middle of a request."""
     job, asked = Job(), []
-    evaluations = Evaluations(1, np.zeros(2), lambda models: {"loss": float(models[0][0])})
+    evaluations = Evaluations(1, np.zeros(2), lambda models, epochs: {"loss": float(models[0][0])})
     try:
         evaluations._process.ask = asked.append  # type: ignore[method-assign,assignment]
         request, snapshots = evaluations._snapshots.request, evaluations._snapshots

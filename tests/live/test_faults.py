@@ -20,6 +20,7 @@ from live_worlds import (
     events,
     live_setup,
     pids,
+    replay,
     resumed,
     running,
     steps,
@@ -30,13 +31,12 @@ from live_worlds import (
 from swiftfl.algorithms import AllReduceSgd, FedAvg, Swift, dsgd
 from swiftfl.engines.live import saves
 from swiftfl.engines.live.local import worker as process
-from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.local.forkserver import Launch
 from swiftfl.engines.live.local.worker import Worker
-from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.status import Tally
 from swiftfl.errors import UserError
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import every
 from swiftfl.vector import Memory, Vector
@@ -53,7 +53,7 @@ def resident(pid: int) -> int:
     return int(fields["RssAnon"].split()[0]) * 1024
 
 
-def kill(engine: Local, *clients: int) -> None:
+def kill(engine: LocalEngine, *clients: int) -> None:
     for i in clients:
         os.kill(pids(engine)[i], signal.SIGKILL)
     until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss", NOTICED)
@@ -113,7 +113,7 @@ def test_algorithms_in_rounds_go_on_without_the_lost(algorithm, tmp_path: Path) 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["its save", "a neighbour's model"])
 def test_a_lost_client_comes_back(saved: bool, tmp_path: Path) -> None:
-    setup, folder = live_setup(Swift(rule=SGD(0.9)), epochs=24), tmp_path / "clients"
+    setup, folder = live_setup(Swift(rule=SgdRule(0.9)), epochs=24), tmp_path / "clients"
     with running(
         setup, folder, restart_lost=True, save_seconds=None, save_steps=4 if saved else None
     ) as engine:
@@ -234,7 +234,7 @@ def test_a_step_that_is_not_finite_is_left_out_and_the_client_recovers(tmp_path:
 
 def test_a_value_that_is_not_finite_is_left_out_of_the_mean_of_all(tmp_path: Path) -> None:
     """All clients keep the same model; the client whose values were left out is told."""
-    setup = live_setup(AllReduceSgd(SGD(momentum=0.5)), method="metropolis", epochs=10)
+    setup = live_setup(AllReduceSgd(SgdRule(momentum=0.5)), method="metropolis", epochs=10)
     setup.__dict__["workload"] = Mad(setup.workload, 0.0)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
@@ -247,7 +247,7 @@ def test_a_value_that_is_not_finite_is_left_out_of_the_mean_of_all(tmp_path: Pat
 
 
 def test_a_step_whose_value_and_memory_are_not_finite_counts_once(tmp_path: Path) -> None:
-    setup = live_setup(FedAvg(every(1), SGD(momentum=0.5)), method="metropolis", epochs=4)
+    setup = live_setup(FedAvg(every(1), SgdRule(momentum=0.5)), method="metropolis", epochs=4)
     setup.__dict__["workload"] = Mad(setup.workload, 0.0)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)

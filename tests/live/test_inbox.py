@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,15 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, events, live_setup, running
+from live_worlds import LIMIT, events, live_setup, replay, running
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client, State
+from swiftfl.engines.ages import Pace
 from swiftfl.engines.live.inbox import Gate, NewestInbox
-from swiftfl.engines.live.journal import read_incarnations, split
-from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.journal import read_incarnations, split, version
 from swiftfl.errors import UserError
-from swiftfl.rules import SGD, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule
 from swiftfl.transports.memory import MemoryPlan
 from swiftfl.vector import Weights, mix
 from swiftfl.verbs import Exchange, Fetch, Gradient, Mix, Publish, Verb, WaitFree
@@ -30,7 +31,7 @@ Step = Generator[Verb, object, State]
 class LookThenMix:
     """Looks at every model twice, waits, and mixes: all of them must be the same models."""
 
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "look-then-mix"
     in_rounds: ClassVar[bool] = False
 
@@ -51,7 +52,7 @@ class LookThenMix:
 class LookThenMixInRounds:
     """The same after an exchange."""
 
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "look-then-mix-in-rounds"
     in_rounds: ClassVar[bool] = True
 
@@ -78,7 +79,7 @@ def _check(w: Weights, s: State, looked: dict, again: dict, half: np.ndarray) ->
 class LookOnly:
     """Averages by hand with one neighbour, and publishes the result in the same step; takes no mix."""
 
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "look-only"
     in_rounds: ClassVar[bool] = False
 
@@ -96,7 +97,7 @@ class LookOnly:
 class PickOne:
     """Exchanges with everybody and uses one neighbour's model only."""
 
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "pick-one"
     in_rounds: ClassVar[bool] = True
 
@@ -112,7 +113,7 @@ class PickOne:
 @pytest.mark.parametrize(
     ("algorithm", "method"),
     [
-        (LookThenMix(rule=SGD(0.9)), "ccs"),
+        (LookThenMix(rule=SgdRule(0.9)), "ccs"),
         (LookOnly(), "ccs"),
         (LookThenMixInRounds(), "metropolis"),
         (PickOne(), "metropolis"),
@@ -149,7 +150,7 @@ def test_what_was_looked_at_is_recorded_under_its_own_step(tmp_path: Path) -> No
 class MixThenLook:
     """What an algorithm must not do."""
 
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "mix-then-look"
     in_rounds: ClassVar[bool] = False
 
@@ -211,3 +212,30 @@ class TestInbox:
         self.inbox.mix(w, self.x0, self.gate.spare)
         with pytest.raises(UserError, match="mixed already"):
             self.inbox.mix(w, self.x0, self.gate.spare)
+
+
+def test_ages_of_what_was_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour publishes every two seconds; its model is mixed three seconds after: 1.5 of its steps."""
+    clock = [100.0]
+    monkeypatch.setattr("swiftfl.transports.memory.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("swiftfl.engines.live.inbox.time.perf_counter", lambda: clock[0])
+    x = np.zeros(3)
+    plan = MemoryPlan([(1, 2), (0, 2), (0, 1)], x)
+    mine, other = plan.connect(0), plan.connect(1)
+    paces: defaultdict[int, Pace] = defaultdict(Pace)
+    told: list[dict[int, float]] = []
+
+    def mixed() -> NewestInbox:
+        inbox = NewestInbox(mine, (1, 2), Gate(x), paces, lambda ages: told.append(dict(ages)))
+        inbox.mix(Weights(0.5, {1: 0.25, 2: 0.25}), x, np.empty(3))
+        return inbox
+
+    assert mixed().ages == {}  # x0 has no age,
+    for c in (1, 2, 3):
+        other.publish(x, version(0, c))
+        clock[0] += 2.0
+        ages = mixed().ages
+        assert ages == ({} if c == 1 else {1: 1.0})  # and of one model alone nobody knows the pace
+    clock[0] += 1.0
+    assert mixed().ages == {1: 1.5}
+    assert told == [{}, {}, {1: 1.0}, {1: 1.0}, {1: 1.5}]

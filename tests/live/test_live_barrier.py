@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from in_process_job import Ranks
 from in_process_wire import Hub
-from live_worlds import Unhurried, live_setup, pids, resumed, running, steps, under_way, until
+from live_worlds import Unhurried, live_setup, pids, replay, resumed, running, steps, under_way, until
 
-from swiftfl.algorithms import dsgd
-from swiftfl.engines import Setup, Virtual
-from swiftfl.engines.live.replay import replay
+from swiftfl.algorithms import dsgd, pasgd
+from swiftfl.data.batches import NoSamples
+from swiftfl.engines import Setup, VirtualEngine
 from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Barrier
 from swiftfl.sample import Batch, Slope
@@ -69,7 +69,7 @@ def test_the_models_are_those_of_virtual_time_also_after_a_stop(tmp_path: Path) 
         assert engine.stopped
     with resumed(setup, tmp_path) as engine:
         until(lambda: engine.wait(0.05), "the end")
-        for model, expected in zip(engine.models, run_to_end(Virtual(setup)).models, strict=True):
+        for model, expected in zip(engine.models, run_to_end(VirtualEngine(setup)).models, strict=True):
             assert np.array_equal(model, expected)
 
 
@@ -95,7 +95,7 @@ def test_ranks_wait_for_a_slow_one(barrier: Barrier, ahead: tuple[int, int], tmp
     workload.gate.set()
     ranks.to_the_end()
     assert found in ahead
-    for model, expected in zip(ranks.first.models, run_to_end(Virtual(setup)).models, strict=True):
+    for model, expected in zip(ranks.first.models, run_to_end(VirtualEngine(setup)).models, strict=True):
         assert np.array_equal(model, expected)
 
 
@@ -127,3 +127,16 @@ def test_nobody_waits_for_one_that_finished_before_its_first_barrier() -> None:
     until(lambda: not any(other.is_alive() for other in others), "the others pass the barrier")
     for end in ends:
         end.close()
+
+
+@pytest.mark.parametrize("barrier", ["global", "neighbours"])
+def test_ranks_do_not_wait_for_one_that_finished_before_its_first_exchange(
+    barrier: Barrier, tmp_path: Path
+) -> None:
+    """It has four steps, and averages at the ninth; what others offer to it is taken and dropped."""
+    setup = live_setup(pasgd(9), 3, 0.0, "metropolis", barrier=barrier, epochs=1)
+    few = [NoSamples(i, 4 if i == 0 else 60) for i in range(3)]
+    ranks = Ranks(replace(setup, batches=few), tmp_path)
+    ranks.to_the_end()
+    assert ranks.first.supervisor.lost == []
+    assert steps(ranks.first) == [5, 61, 61]

@@ -7,30 +7,64 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, alive, live_setup, pids, running, shared_memory_files, steps, under_way, until
+from live_worlds import (
+    LIMIT,
+    alive,
+    live_setup,
+    pids,
+    replay,
+    running,
+    shared_memory_files,
+    steps,
+    under_way,
+    until,
+)
 
 import swiftfl
-from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Matcha, Swift, dsgd, ldsgd, pasgd
+from swiftfl.algorithms import (
+    A2cid2,
+    AdPsgd,
+    AllReduceSgd,
+    AsyncGossip,
+    FedAvg,
+    Gossip,
+    Matcha,
+    OverlappedSgp,
+    Prague,
+    QuasiGlobal,
+    SoftDsgd,
+    Swarm,
+    Swift,
+    WaitFreeQuasiGlobal,
+    dsgd,
+    ldsgd,
+    pasgd,
+)
 from swiftfl.costs import Costs
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
+from swiftfl.engines.dynamics import Dynamics
 from swiftfl.engines.influence import rate_report
-from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.resume import find_resume_point
-from swiftfl.engines.membership import Dynamics
 from swiftfl.errors import UserError
+from swiftfl.graph.acceleration import acceleration
+from swiftfl.graph.directed import directed
 from swiftfl.graph.matchings import matching_plan
-from swiftfl.rules import SGD
-from swiftfl.schedule import Averaging, every
+from swiftfl.rules import SgdRule
+from swiftfl.schedule import every
 from worlds import run_to_end, slow
 
 IN_ROUNDS = [
-    dsgd(SGD(0.9)),
+    dsgd(SgdRule(0.9)),
     pasgd(2),
     ldsgd(1, 2),
     AllReduceSgd(),
     FedAvg(),
     Gossip(swiftfl.ring(4)),
     Matcha(matching_plan(swiftfl.ring(4), 0.5)),
+    FedAvg(every(1), SgdRule(0.5), "fedavg_half", participation=0.5, clients=4),
+    Prague(swiftfl.ring(4)),
+    QuasiGlobal(),
+    SoftDsgd(),
 ]
 
 
@@ -41,7 +75,7 @@ def test_swift_ends_near_the_optimum_and_leaves_nothing_behind(tmp_path: Path) -
         mine = pids(engine)
         assert engine.wait(LIMIT)
         live = np.mean(engine.models, axis=0)
-    simulated = np.mean(run_to_end(Virtual(dataclasses.replace(setup, network=None))).models, axis=0)
+    simulated = np.mean(run_to_end(VirtualEngine(dataclasses.replace(setup, network=None))).models, axis=0)
     assert engine.supervisor.lost == []
     assert engine.fork_server is not None
     assert not engine.stopped
@@ -57,16 +91,20 @@ def test_algorithms_in_rounds_end_as_in_simulation(algorithm, tmp_path: Path) ->
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
         live = engine.models
-    simulated = run_to_end(Virtual(dataclasses.replace(setup, network=None))).models
+    simulated = run_to_end(VirtualEngine(dataclasses.replace(setup, network=None))).models
     again = replay(setup, tmp_path / "clients")
     for mine, theirs, repeated in zip(live, simulated, again, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12)
         np.testing.assert_array_equal(mine, repeated)
 
 
-@pytest.mark.parametrize("s", [0, 2])
-def test_swift_is_replayed_bit_for_bit(s: int, tmp_path: Path) -> None:
-    setup = live_setup(Swift(every(s), SGD(0.9)), n=5, seconds=0.001, epochs=10)
+@pytest.mark.parametrize(
+    "algorithm",
+    [Swift(every(0), SgdRule(0.9)), Swift(every(2), SgdRule(0.9)), WaitFreeQuasiGlobal(SgdRule(0.5))],
+    ids=["C_0", "C_2", "quasi_global"],
+)
+def test_wait_free_algorithms_are_replayed_bit_for_bit(algorithm, tmp_path: Path) -> None:
+    setup = live_setup(algorithm, n=5, seconds=0.001, epochs=10)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
         live = engine.models
@@ -74,14 +112,34 @@ def test_swift_is_replayed_bit_for_bit(s: int, tmp_path: Path) -> None:
         np.testing.assert_array_equal(mine, repeated)
 
 
-@pytest.mark.parametrize("averaging", ["after", "background"])
-def test_adpsgd_runs_and_says_that_it_cannot_be_replayed(averaging: Averaging, tmp_path: Path) -> None:
-    setup = live_setup(AdPsgd(averaging=averaging), seconds=0.001, method="metropolis", epochs=6)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        AdPsgd(),
+        AdPsgd(averaging="background"),
+        Swarm(2, SgdRule(0.5)),
+        AsyncGossip(),
+        A2cid2(acceleration(swiftfl.ring(4), 1.0)),
+    ],
+    ids=["adpsgd", "adpsgd, background", "swarm", "gossip_async", "a2cid2"],
+)
+def test_shared_cells_run_and_cannot_be_replayed(algorithm, tmp_path: Path) -> None:
+    setup = live_setup(algorithm, seconds=0.001, method="metropolis", epochs=6)
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
         assert np.isfinite(engine.models).all()
+        assert all((x != engine.x0).any() for x in engine.models)
     with pytest.raises(UserError, match="cannot be replayed"):
         replay(setup, tmp_path / "clients")
+
+
+def test_messages_that_are_no_models_are_refused() -> None:
+    setup = live_setup(OverlappedSgp(directed(swiftfl.ring(4), "both")), epochs=6)
+    with (
+        pytest.raises(UserError, match=r"sgp sends more than its model, .*: use --engine virtual or sampled"),
+        running(setup),
+    ):
+        pass
 
 
 def test_models_can_be_seen_while_they_are_trained() -> None:
@@ -101,7 +159,7 @@ def test_a_count_of_iterations_ends_a_run() -> None:
                 assert len(set(steps(engine))) == 1
 
 
-@pytest.mark.parametrize(("algorithm", "method"), [(Swift(rule=SGD(0.9)), "ccs"), (dsgd(), "metropolis")])
+@pytest.mark.parametrize(("algorithm", "method"), [(Swift(rule=SgdRule(0.9)), "ccs"), (dsgd(), "metropolis")])
 def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp_path: Path) -> None:
     setup, folder = live_setup(algorithm, method=method, epochs=12), tmp_path / "clients"
     with running(setup, folder) as engine:

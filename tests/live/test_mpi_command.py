@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from swiftfl.cli.main import run_command
 from swiftfl.engines.live.journal import read_incarnations
 from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
+from swiftfl.experiment.runners import mpi as runner
 from swiftfl.transports import launch
 
 __all__ = ["no_job_is_left"]
@@ -30,23 +32,53 @@ EXTENSIONS = Path(__file__).parents[2] / "examples" / "extensions" / "extensions
 
 @needs_mpi
 def test_the_command_records_and_replays(tmp_path: Path) -> None:
-    """Every rank imports what `--import` names: an algorithm, a rule and a metric of one's own."""
-    out = tmp_path / "run"
+    """As many ranks as a file of edges has clients; models are evaluated while they are trained.
+
+    Every rank imports what `--import` names: an algorithm, a rule and a metric of one's own.
+    """
+    out, edges = tmp_path / "run", tmp_path / "three.txt"
+    edges.write_text("0 1\n1 2\n2 0\n")
     own = ("--import", str(EXTENSIONS), "--algorithm", "one_neighbour", "--rule", "adam", "--lr", "0.002")
-    options = (*own, "--metrics", "worst_class", "--epochs", "2", "--out", str(out), "--json")
+    often = ("--edges", str(edges), "--set", "engine.live.evaluate_seconds=0.1", "--epochs", "20")
+    options = (*own, *often, "--metrics", "worst_class", "--out", str(out), "--json")
     done = end(swiftfl(3, "run", "digits", "--engine", "mpi", *options))
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["lost"] == []
     assert answer["run"] == str(out)
     assert set(answer["metrics"]) == {"worst_class"}
-    recorded = json.loads((out / "config.json").read_text())
+    recorded = strict_json((out / "config.json").read_text())
     assert recorded["topology"]["clients"] == 3
     assert recorded["imports"] == [str(EXTENSIONS)]
     assert (recorded["algorithm"]["name"], recorded["algorithm"]["rule"]) == ("one_neighbour", "adam")
     assert {"summary.json", "metrics.jsonl", "models.safetensors"} <= {file.name for file in out.iterdir()}
+    check_curve(out)
     again = [sys.executable, "-m", "swiftfl", "replay", str(out)]  # nothing is registered in this process
     assert "3 of 3" in subprocess.run(again, capture_output=True, text=True, timeout=LIMIT, check=True).stdout
+
+
+def check_curve(out: Path) -> None:
+    rows, summary = rows_of(out, "metrics.jsonl"), strict_json((out / "summary.json").read_text())
+    assert len(rows) >= 3
+    assert [row["time"] for row in rows] == sorted(row["time"] for row in rows)
+    assert [row["iteration"] for row in rows] == sorted(row["iteration"] for row in rows)
+    assert rows[0]["iteration"] == 0
+    assert rows[-1]["iteration"] == summary["iterations"]
+    assert rows[-1]["loss"] < 0.7 * rows[0]["loss"]
+    assert all(row["accuracy"] is not None for row in rows)
+
+
+def strict_json(text: str) -> Any:
+    """Without NaN and Infinity, which are no JSON."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} in a JSON file")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def rows_of(out: Path, name: str) -> list[dict[str, Any]]:
+    return [strict_json(line) for line in (out / name).read_text().splitlines()]
 
 
 UNANNOUNCED = """
@@ -93,15 +125,29 @@ def test_a_mistake_is_told_once(tmp_path: Path) -> None:
     assert "not an empty folder" in done.stderr
 
 
+def needs_ranks(said: str) -> None:
+    assert said.strip().splitlines()[-1].startswith("swiftfl: engine mpi needs a rank for each of 16")
+    assert "mpiexec -n 16" in said
+
+
+def test_without_mpiexec_it_says_how(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such a process is a job of one rank; `test_a_process_alone` is one."""
+    monkeypatch.setattr(runner, "world", lambda: SimpleNamespace(rank=0, size=1))
+    assert run_command(["run", "digits", "--engine", "mpi"]) == 2
+    needs_ranks(capsys.readouterr().err)
+
+
 @needs_mpi
-def test_without_mpiexec_it_says_how() -> None:
+@pytest.mark.slow
+def test_a_process_alone() -> None:
     command = [sys.executable, "-m", "swiftfl", "run", "digits", "--engine", "mpi"]
     done = subprocess.run(
         command, env=launch.environment(), capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("swiftfl: engine mpi needs a rank for each of 16")
-    assert "mpiexec -n 16" in done.stderr
+    needs_ranks(done.stderr)
 
 
 def test_without_mpi4py_it_says_how(
@@ -122,46 +168,32 @@ def test_without_mpi4py_it_says_how(
         launch.mpiexec()
 
 
-def strict_json(text: str) -> Any:
-    """Without NaN and Infinity, which are no JSON."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} in a JSON file")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-def rows_of(out: Path, name: str) -> list[dict[str, Any]]:
-    return [strict_json(line) for line in (out / name).read_text().splitlines()]
-
-
-@needs_mpi
-def test_a_run_over_an_edge_file_has_a_loss_curve(tmp_path: Path) -> None:
-    """As many ranks as the file has clients; models are evaluated while they are trained."""
-    edges, out = tmp_path / "four.txt", tmp_path / "run"
-    edges.write_text("0 1\n1 2\n2 3\n3 0\n")
-    often = ("--set", "engine.live.evaluate_seconds=0.1", "--epochs", "60")
-    run = ("run", "digits", "--engine", "mpi", "--edges", str(edges), "--out", str(out), "--json")
-    done = end(swiftfl(4, *run, *often))
-    assert done.returncode == 0, done.stderr
-    assert strict_json((out / "config.json").read_text())["topology"]["clients"] == 4
-    rows, summary = rows_of(out, "metrics.jsonl"), strict_json((out / "summary.json").read_text())
-    assert len(rows) >= 4
-    assert [row["time"] for row in rows] == sorted(row["time"] for row in rows)
-    assert [row["iteration"] for row in rows] == sorted(row["iteration"] for row in rows)
-    assert rows[0]["iteration"] == 0
-    assert rows[-1]["iteration"] == summary["iterations"]
-    assert rows[-1]["loss"] < 0.7 * rows[0]["loss"]
-    assert all(row["accuracy"] is not None for row in rows)
-
-
 # --- stopped ranks and stopped runs --------------------------------------------------------------
 
 
+UNHURRIED = """
+import os, time
+from torch import nn
+
+class Unhurried(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+    def forward(self, x):
+        if self.training and "OMPI_COMM_WORLD_RANK" in os.environ:
+            time.sleep(0.02)
+        return self.layers(x)
+"""
+"""A model whose gradients take a moment on a rank, and no longer than others in a replay."""
+
+
 def unhurried(folder: Path, algorithm: str, epochs: int, every: float = 2.0, **more: Any) -> Path:
-    """A configuration whose gradients take a moment, so that there is time to do something to the run."""
+    """A configuration that learns, with time to do something to the run."""
+    code = folder / "unhurried.py"
+    code.write_text(UNHURRIED)
     changes = {"algorithm.name": algorithm, "engine.name": "mpi", "engine.epochs": epochs}
-    changes |= {"engine.live.gradient_seconds": 0.02, "engine.live.evaluate_seconds": every}
+    changes |= {"model.name": f"{code}:Unhurried", "engine.live.evaluate_seconds": every}
     config = recipe("digits").with_changes({**changes, **more})
     file = folder / "config.json"
     file.write_text(config.model_dump_json())
@@ -265,8 +297,15 @@ def test_a_run_is_resumed_twice_and_replayed(
     assert [row["iteration"] for row in rows] == sorted(row["iteration"] for row in rows)
     sessions = [each.session for i in range(3) for each in read_incarnations(out / "clients", i, 3)]
     assert sorted(sessions) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    check_replay(out, 3, capsys)
+
+
+def check_replay(out: Path, n: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """All models, which have learnt something, are repeated bit for bit."""
+    rows = rows_of(out, "metrics.jsonl")
+    assert rows[-1]["loss"] < 0.8 * rows[0]["loss"]
     assert run_command(["replay", str(out)]) == 0
-    assert "3 of 3" in capsys.readouterr().out
+    assert f"{n} of {n}" in capsys.readouterr().out
 
 
 # --- planned changes -----------------------------------------------------------------------------
@@ -287,8 +326,7 @@ def check_changes(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert first.how == "model"
     assert first.source[1] > 0, "it started from a model that somebody had trained"
     assert strict_json((out / "summary.json").read_text())["lost"] == []
-    assert run_command(["replay", str(out)]) == 0
-    assert "4 of 4" in capsys.readouterr().out
+    check_replay(out, 4, capsys)
 
 
 KINDS = ("edge_down", "edge_up", "join", "leave")
@@ -341,5 +379,4 @@ def test_ranks_leave(tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixtu
     events = [event for event in rows_of(out, "events.jsonl") if event["event"] in ("leave", "renew")]
     assert [event["event"] for event in events] == ["leave", "renew"] * 2
     assert [event["clients"] for event in events if event["event"] == "renew"] == [3, 2]
-    assert run_command(["replay", str(out)]) == 0
-    assert "4 of 4" in capsys.readouterr().out
+    check_replay(out, 4, capsys)

@@ -11,13 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, events, live_setup, resumed, running, steps, under_way, until
+from live_worlds import LIMIT, events, live_setup, replay, resumed, running, steps, under_way, until
 
 from swiftfl.algorithms import Swift, dsgd
 from swiftfl.client import Client, State
-from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.saves import read_all
-from swiftfl.rules import SGD, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule
 from swiftfl.vector import Memory, Vector
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
 
@@ -26,7 +25,7 @@ from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
 class Lazy:
     """A wait-free algorithm of one's own: publishes every second step only."""
 
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "lazy"
     in_rounds: ClassVar[bool] = False
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, Unhurried, own_buffers, resumed, running, tagged_setup, under_way
+from live_worlds import LIMIT, Unhurried, own_buffers, replay, resumed, running, tagged_setup, under_way
 from mpi_jobs import needs_mpi, no_job_is_left, under_mpi
 
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Swift, dsgd
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.engines.live.cell import Cell
-from swiftfl.engines.live.replay import replay
 from swiftfl.schedule import every
 from swiftfl.transports.memory import MemoryPlan
 from swiftfl.vector import Statistics
@@ -45,7 +44,7 @@ def test_buffers_stay_with_their_client_in_processes(name: str, tmp_path: Path) 
         np.testing.assert_array_equal(np.stack(replay(setup, tmp_path / "clients")), models)
     if setup.algorithm.in_rounds:
         simulated = tagged_setup(ALGORITHMS[name], epochs=2, network=None)
-        np.testing.assert_allclose(np.stack(run_to_end(Virtual(simulated)).models), models, rtol=1e-12)
+        np.testing.assert_allclose(np.stack(run_to_end(VirtualEngine(simulated)).models), models, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["swift", "adpsgd, background"])

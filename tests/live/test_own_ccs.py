@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, events, live_setup, pids, resumed, running, steps, under_way, until
+from live_worlds import LIMIT, events, live_setup, pids, replay, resumed, running, steps, under_way, until
 
 import swiftfl
 from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import Swift, dsgd
 from swiftfl.engines import Setup
 from swiftfl.engines.assignment import Assignment
-from swiftfl.engines.live.local.engine import Local
-from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.selecting import OwnSelection
 from swiftfl.transports.base import SmallMessage
 from swiftfl.transports.shared_memory.transport import SharedMemoryTransport
@@ -52,18 +51,18 @@ def central(setup: Setup, lost: set[int]) -> dict[int, Weights]:
     return {i: w for i, (w, _) in network.renew().items()}
 
 
-def selected(engine: Local, epoch: int) -> None:
+def selected(engine: LocalEngine, epoch: int) -> None:
     """Wait until everybody has ended this run of CCS."""
     until(lambda: any(e["epoch"] == epoch for e in events(engine, "ccs")), f"the end of epoch {epoch}")
 
 
-def kill(engine: Local, *clients: int) -> None:
+def kill(engine: LocalEngine, *clients: int) -> None:
     for i in clients:
         os.kill(pids(engine)[i], signal.SIGKILL)
     until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss")
 
 
-def check_replay(setup: Setup, folder: Path, engine: Local, live: list[np.ndarray]) -> None:
+def check_replay(setup: Setup, folder: Path, engine: LocalEngine, live: list[np.ndarray]) -> None:
     again = replay(setup, folder)
     for i in engine.members():
         np.testing.assert_array_equal(live[i], again[i])

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from live_worlds import replay
 from mpi_ccs_program import GRAPH, own_ccs_setup
 from mpi_jobs import HERE, needs_mpi, no_job_is_left, under_mpi
 from test_own_ccs import adopted, central
-
-from swiftfl.engines.live.replay import replay
 
 __all__ = ["no_job_is_left"]
 
@@ -28,8 +27,8 @@ def run(name: str, folder: Path, mishap: str = "") -> dict[str, Any]:
     return answer  # type: ignore[no-any-return]
 
 
-def check_replay(name: str, folder: Path, answer: dict[str, Any]) -> None:
-    again = replay(own_ccs_setup(name), folder)
+def check_replay(name: str, folder: Path, answer: dict[str, Any], mishap: str = "") -> None:
+    again = replay(own_ccs_setup(name, mishap), folder)
     for i in {*range(GRAPH.n)} - {*answer["lost"]}:
         np.testing.assert_array_equal(answer["models"][i], again[i])
 
@@ -50,9 +49,9 @@ def test_before_the_first_step(name: str, tmp_path: Path) -> None:
     "name",
     [
         pytest.param("swift", marks=SLOW),
-        "swift+",
+        pytest.param("swift+", marks=SLOW),
         pytest.param("dsgd", marks=SLOW),
-        pytest.param("dsgd+", marks=SLOW),
+        "dsgd+",
     ],
 )
 def test_after_a_death(name: str, tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_after_a_death(name: str, tmp_path: Path) -> None:
     assert answer["ccs"]["runs"] == 2
     for i, expected in last.items():
         assert adopted(tmp_path, i) == [own_ccs_setup(name).weights[i], expected]
-    check_replay(name, tmp_path, answer)
+    check_replay(name, tmp_path, answer, "kill")
 
 
 @needs_mpi

@@ -9,7 +9,7 @@ from live_worlds import LIMIT, live_setup
 from own_transport import CountedPlan
 
 from swiftfl.algorithms import Swift, dsgd
-from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
 from swiftfl.schedule import every
@@ -32,7 +32,7 @@ def test_it_carries_a_run(
 ) -> None:
     monkeypatch.setenv("COUNTED_FOLDER", str(tmp_path))
     setup = live_setup(algorithm, seconds=0.0, method=method, epochs=4)  # type: ignore[arg-type]
-    engine = Local(setup, None, LiveOptions(), transport=transport_between_processes("counted"))
+    engine = LocalEngine(setup, None, LiveOptions(), transport=transport_between_processes("counted"))
     try:
         engine.start()
         assert engine.wait(LIMIT)

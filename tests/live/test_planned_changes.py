@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 from in_process_job import Ranks
-from live_worlds import check_conditions, events, live_setup, running, steps, until
+from live_worlds import check_conditions, events, live_setup, replay, running, steps, until
 
 from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
 from swiftfl.engines import Setup
+from swiftfl.engines.dynamics import Change, Dynamics
 from swiftfl.engines.live.changes import apply
 from swiftfl.engines.live.common_round import CommonRound
 from swiftfl.engines.live.journal import read_incarnations
-from swiftfl.engines.live.local.engine import Local
-from swiftfl.engines.live.mpi.engine import Mpi
-from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.local.engine import LocalEngine
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
-from swiftfl.engines.live.status import HOLDING, RUNNING, StatusTable
-from swiftfl.engines.membership import Change, Dynamics
+from swiftfl.engines.live.selecting import digest_of
+from swiftfl.engines.live.status import AT, HOLDING, RUNNING, StatusTable
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import parse
 from swiftfl.schedule import every
@@ -46,7 +46,7 @@ def setup_of(name: str, *changes: Change, **options: Any) -> Setup:
 @contextlib.contextmanager
 def started(
     kind: str, setup: Setup, folder: Path, resume: ResumePoint | None = None
-) -> Iterator[Local | Mpi]:
+) -> Iterator[LocalEngine | MpiEngine]:
     """The engine that has the record: of engine mpi, that of the first rank."""
     if kind == "local":
         with running(setup, folder, resume) as engine:
@@ -57,11 +57,11 @@ def started(
     ranks.to_the_end()
 
 
-def to_the_end(engine: Local | Mpi) -> None:
+def to_the_end(engine: LocalEngine | MpiEngine) -> None:
     until(lambda: engine.wait(0.05), "the end")
 
 
-def check_replay(setup: Setup, folder: Path, engine: Local | Mpi) -> None:
+def check_replay(setup: Setup, folder: Path, engine: LocalEngine | MpiEngine) -> None:
     for i, (model, again) in enumerate(zip(engine.models, replay(setup, folder), strict=True)):
         assert np.array_equal(model, again), f"client {i}"
 
@@ -159,7 +159,7 @@ def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp
     changes = Change(None, "edge_down", edge=(1, 2), iteration=30), Change(None, "join", 4, iteration=150)
     setup = setup_of(name, *changes, Change(None, "edge_up", edge=(0, 2), iteration=30))
 
-    def session(elapsed: float | None) -> contextlib.AbstractContextManager[Local | Mpi]:
+    def session(elapsed: float | None) -> contextlib.AbstractContextManager[LocalEngine | MpiEngine]:
         resume = None if elapsed is None else find_resume_point(tmp_path, setup, elapsed)
         return started(kind, setup, tmp_path, resume)
 
@@ -220,6 +220,22 @@ def test_a_client_that_is_alone_and_has_passed_the_common_round_is_waited_for() 
     for i in (0, 1):
         status.place(i, 58)
     assert common.pause(holding, 0) == 58
+
+
+@ENGINES
+def test_weights_that_clients_have_selected_are_checked(kind: str, tmp_path: Path) -> None:
+    """Against those that a central renewal gives: with the same digest they are the same."""
+    setup = setup_of(
+        "swift", Change(None, "edge_up", edge=(1, 3), iteration=40), ccs="distributed", epochs=12
+    )
+    with started(kind, setup, tmp_path) as engine:
+        to_the_end(engine)
+        assert [row.get("checked") for row in events(engine, "ccs")] == [None, "abcd"]
+        assert engine.supervisor.warnings == []
+        engine.status.rows[2, AT["ccs_digest"]] = digest_of(setup.weights[2]) + 1
+        assert engine.supervisor.own_ccs is not None
+        assert engine.supervisor._check_selected(engine.supervisor.own_ccs) == {}
+        assert engine.supervisor.warnings == ["client 2 has selected other weights than CCS gives in epoch 1"]
 
 
 @ENGINES

@@ -19,8 +19,10 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.replay import replay_run
-from swiftfl.experiment.run import Result, RunStopped, resume, run
+from swiftfl.experiment.run import RunResult, RunStopped, resume, run
 from swiftfl.record import RunFolder
+from swiftfl.workload.base import Workload
+from swiftfl.workload.emulated import Emulated
 
 __all__ = ["no_job_is_left"]
 
@@ -67,7 +69,7 @@ def test_progress_comes_from_counters_not_from_evaluations() -> None:
     assert len(between) >= 2, watcher.seen
 
 
-def test_the_clock_goes_on_after_a_resume(tmp_path: Path) -> None:
+def test_the_clock_goes_on_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     config = slow(engine__live__evaluate_seconds=0.3)
     with pytest.raises(RunStopped, match="swiftfl resume"):
@@ -90,6 +92,17 @@ def test_the_clock_goes_on_after_a_resume(tmp_path: Path) -> None:
     told = [event["time"] for event in events]
     assert told == sorted(told)
 
+    pauses: list[float] = []
+
+    class Watched(Emulated):
+        def __init__(self, workload: Workload, seconds: float) -> None:
+            pauses.append(seconds)
+            super().__init__(workload, seconds)
+
+    monkeypatch.setattr("swiftfl.experiment.build.Emulated", Watched)
+    assert replay_run(out).different == []
+    assert pauses == [0.0], "a replay takes the time that it needs, not that of the run"
+
 
 def test_a_folder_that_is_removed_costs_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -98,7 +111,7 @@ def test_a_folder_that_is_removed_costs_no_result(
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     config = slow(engine__live__evaluate_seconds=0.3)
-    result: Result = run(config, out, Watcher(20, lambda: shutil.rmtree(out)))
+    result: RunResult = run(config, out, Watcher(20, lambda: shutil.rmtree(out)))
     said = capsys.readouterr().err
     assert result.elsewhere
     assert result.folder is not None

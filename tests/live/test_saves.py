@@ -16,13 +16,13 @@ from swiftfl.engines import Setup
 from swiftfl.engines.live.resume import find_resume_point
 from swiftfl.engines.live.saves import ClientSave, paths, read, read_all, write
 from swiftfl.errors import UserError
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 
 METHOD = {"swift": "ccs", "dsgd": "metropolis"}
 
 
 def setup_of(name: str) -> Setup:
-    rule = SGD(0.9)
+    rule = SgdRule(0.9)
     return live_setup(Swift(rule=rule) if name == "swift" else dsgd(rule), method=METHOD[name], epochs=4)
 
 

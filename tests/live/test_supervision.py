@@ -20,6 +20,7 @@ from live_worlds import (
     events,
     live_setup,
     pids,
+    replay,
     resumed,
     running,
     steps,
@@ -29,8 +30,7 @@ from live_worlds import (
 
 from swiftfl.algorithms import Gossip, Matcha, Swift, dsgd, pasgd
 from swiftfl.engines import Setup
-from swiftfl.engines.live.local.engine import Local, allow_descriptors
-from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.local.engine import LocalEngine, allow_descriptors
 from swiftfl.engines.live.resume import find_resume_point
 from swiftfl.engines.live.status import FINISHED, RUNNING
 from swiftfl.engines.live.supervisor import Supervisor
@@ -224,7 +224,7 @@ def test_a_blocked_client_is_given_up_when_all_others_have_finished() -> None:
 
 def test_a_client_that_seems_to_wait_is_given_up_when_all_others_have_finished() -> None:
     """Such as one that was stopped in its last exchange: nobody is left whom it could wait for."""
-    engine, killed = Local(live_setup(dsgd(), method="metropolis", epochs=4)), []
+    engine, killed = LocalEngine(live_setup(dsgd(), method="metropolis", epochs=4)), []
     engine.kill = killed.append  # type: ignore[method-assign]
     supervisor, status = engine.supervisor, engine.status
     status.go()
@@ -233,7 +233,7 @@ def test_a_client_that_seems_to_wait_is_given_up_when_all_others_have_finished()
     status.set_waits(1, True)
     supervisor.tick(range(4))
     assert killed == []
-    supervisor.watchdog._since[1] -= 11.0
+    supervisor.patience.watchdog._since[1] -= 11.0
     supervisor.tick(range(4))
     assert killed == [1]
 

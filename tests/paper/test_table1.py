@@ -12,7 +12,7 @@ import pytest
 import swiftfl
 from swiftfl.algorithms import AdPsgd, Swift, dsgd, ldsgd, pasgd
 from swiftfl.costs import Costs, Link
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.schedule import every
 from worlds import quadratic_setup, run_to_end
 
@@ -36,11 +36,11 @@ ROUNDS: dict[str, tuple[Any, int]] = {
 }
 
 
-def run(algorithm: Any, costs: Costs = COSTS) -> Virtual:
+def run(algorithm: Any, costs: Costs = COSTS) -> VirtualEngine:
     setup, _, _ = quadratic_setup(
         algorithm, GRAPH, dimension=DIMENSION, steps_per_epoch=STEPS, epochs=1, costs=costs
     )
-    engine: Virtual = run_to_end(Virtual(setup))
+    engine: VirtualEngine = run_to_end(VirtualEngine(setup))
     return engine
 
 
@@ -76,7 +76,7 @@ def test_line_7_sends_at_every_step_where_the_table_counts_the_communication_set
     ] * N
 
 
-def spent(engine: Virtual) -> list[float]:
+def spent(engine: VirtualEngine) -> list[float]:
     seconds = engine.seconds()
     return [a + b for a, b in zip(seconds["communication"], seconds["waiting"], strict=True)]
 

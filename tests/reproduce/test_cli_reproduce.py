@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import re
 import shlex
@@ -11,20 +12,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from swiftfl.cli import reproduction
+from swiftfl.cli import campaign_screen, reproduction
 from swiftfl.cli.main import run_command
 from swiftfl.data import cifar10
 from swiftfl.errors import UserError
 from swiftfl.experiment.campaign import CampaignProgress
 from swiftfl.reproduce import prediction
+from swiftfl.reproduce.plan import ReproductionOptions
 from swiftfl.reproduce.report import document as report
 
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing and measuring this machine have tests of their own, and take their time."""
-    monkeypatch.setattr(report, "write", lambda out: out / "report.html")
+    monkeypatch.setattr(report, "write", lambda out, progress: out / "report.html")
     monkeypatch.setattr(reproduction, "write_live", lambda experiment, folder, scale: None)
     monkeypatch.setattr(prediction, "sensitivity", lambda experiment, batch_size: {})
     monkeypatch.setattr("sys.argv", ["swiftfl", "reproduce", "baseline", "--out", "a b"])
@@ -85,6 +88,10 @@ def test_one_command_writes_everything_and_again_nothing(
         (("convergence", "--baseline-weights", "uniform"), "does not use --baseline-weights"),
         (("convergence", "--fidelity", "authors"), "does not use --fidelity"),
         (("baseline", "--fidelity", "mine"), "mine"),
+        (("rivals", "--engine", "local"), "rivals does not use --engine"),
+        (("better", "--epochs", 3), "better does not use --epochs"),
+        (("shift", "--scale", "paper"), "shift has no scale paper: choose from smoke, small"),
+        (("influence", "--seeds", 101), "seeds must be 1 to 100"),
     ],
 )
 def test_mistakes_are_reported_on_one_line(
@@ -137,6 +144,25 @@ def test_two_fidelities_never_share_a_folder(
         assert told.count("\n") == 1
     assert not (folder / "noniid").exists()
     assert reproduce("noniid", "--fidelity", "authors", "--out", folder) == 0
+
+
+def test_what_is_measured_in_parts_has_no_fidelity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that `reproduce all --fidelity authors` can be given again after convergence has been measured."""
+    monkeypatch.setattr(reproduction, "campaign", lambda jobs, workers, show: CampaignProgress(0, 0))
+    monkeypatch.setattr(reproduction, "write_predictions", lambda experiment, folder: None)
+    for name in ("convergence", "rivals"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "experiment.json").write_text(json.dumps({"name": name, "scale": "smoke"}))
+    assert reproduce("baseline", "--fidelity", "authors", "--out", tmp_path) == 0
+
+
+@pytest.mark.parametrize(("scale", "beyond"), [("smoke", 4), ("small", 4), ("paper", 0)])
+def test_all_are_those_of_the_scale(scale: str, beyond: int, tmp_path: Path) -> None:
+    task = reproduction.Task(scale, 1, tmp_path, "paper", ReproductionOptions(), 1, "")
+    names = task.all_names()
+    assert len(names) == 6 + beyond
+    assert names[:6] == ["baseline", "noniid", "slowdown", "clients", "topologies", "convergence"]
+    assert names[6:] == ["rivals", "better", "influence", "shift"][:beyond]
 
 
 def test_a_stop_says_how_to_go_on(
@@ -204,3 +230,25 @@ def test_what_a_killed_command_left_half_written_is_removed(
     assert reproduce("baseline", "--out", tmp_path) == 0
     assert list(tmp_path.rglob(".*")) == []
     assert len(list(tmp_path.rglob("mine.txt"))) == 2
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_line_of_progress_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name and what matters most stay, whatever the width."""
+    out = io.StringIO()
+    monkeypatch.setattr(
+        campaign_screen, "Console", lambda stderr: Console(file=out, force_terminal=True, width=width)
+    )
+    with campaign_screen.CampaignScreen("topologies") as campaign:
+        campaign(CampaignProgress(30, 345_678, 12, 123_456, 4000.0, {"run": "reason"}))
+    with campaign_screen.StageScreen("convergence") as stage:
+        stage("", 0, 37)
+        stage("rate-noniid-skewed-seed0", 37, 37)
+    drawn = out.getvalue().replace("\r", "\n")  # each time from the beginning of the line
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn).splitlines()
+    assert max(map(len, lines)) <= width
+    shown = [line for line in lines if "12/30 runs, 1 failed, 67 min left" in line]
+    assert shown
+    assert all(line.startswith("topologies ") for line in shown)
+    assert lines[-1].startswith("convergence ")
+    assert lines[-1].rstrip().endswith("37/37 parts")

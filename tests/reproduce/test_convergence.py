@@ -13,7 +13,8 @@ import pytest
 import swiftfl
 from swiftfl.errors import UserError
 from swiftfl.report import page
-from swiftfl.reproduce.convergence import delay, lemma, parts, settings
+from swiftfl.reproduce import parts
+from swiftfl.reproduce.convergence import delay, lemma, settings
 from swiftfl.reproduce.convergence.experiment import measure
 from swiftfl.reproduce.convergence.problems import convex
 from swiftfl.reproduce.convergence.settings import coefficients_of, influence

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from swiftfl.engines import Sampled
+from swiftfl.engines import SampledEngine
 from swiftfl.errors import UserError
 from swiftfl.graph.theory import log10_step_size
 from swiftfl.reproduce.convergence.exact import averaged_gradient, moment_map
@@ -130,7 +130,7 @@ def test_runs_scatter_around_the_exact_expectation(p: str) -> None:
     found = []
     for seed in range(runs):
         problem = convex(scores, False, seed)
-        engine = Sampled(setup_of(problem, coefficients, step, 2**log2_T, seed))
+        engine = SampledEngine(setup_of(problem, coefficients, step, 2**log2_T, seed))
         found.append(watch(engine, [problem], every=1)[0].averaged)
     assert abs(np.mean(found) - exact) < 4 * np.std(found) / np.sqrt(runs)
     assert np.std(found) / np.sqrt(runs) < 0.05 * exact  # so that the test can fail
@@ -161,7 +161,9 @@ def test_looking_less_often_gives_nearly_the_same_average() -> None:
     p = influence("uniform", 4)
     coefficients = coefficients_of("ring", p)
     often, seldom = (
-        watch(Sampled(setup_of(convex(p, True), coefficients, 0.1, 1000, 0)), [convex(p, True)], every)[0]
+        watch(SampledEngine(setup_of(convex(p, True), coefficients, 0.1, 1000, 0)), [convex(p, True)], every)[
+            0
+        ]
         for every in (1, 3)
     )
     assert often.at[-1] == seldom.at[-1] == 1000
@@ -174,7 +176,7 @@ def test_looking_less_often_gives_nearly_the_same_average() -> None:
 def test_a_run_that_diverges_says_so() -> None:
     p = influence("uniform", 4)
     problem = convex(p, True)
-    engine = Sampled(setup_of(problem, coefficients_of("ring", p), 40.0, 5000, 0))
+    engine = SampledEngine(setup_of(problem, coefficients_of("ring", p), 40.0, 5000, 0))
     assert watch(engine, [problem], every=2)[0].averaged == np.inf
 
 

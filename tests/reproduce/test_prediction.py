@@ -12,9 +12,10 @@ import pytest
 import swiftfl
 from swiftfl.algorithms import dsgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.errors import UserError
-from swiftfl.experiment.config import Config, CostsConfig, TopologyConfig
+from swiftfl.experiment.config import Config, TopologyConfig
+from swiftfl.experiment.costs_config import CostsConfig
 from swiftfl.reproduce.hardware import paper_costs
 from swiftfl.reproduce.plan import ALGORITHMS, METHODS, SYNCHRONOUS, Case, Experiment
 from swiftfl.reproduce.prediction import clients_shown, predict, steps_per_epoch, write_predictions
@@ -147,7 +148,7 @@ def test_intervals_fill_the_time_of_every_client_shown(method: str) -> None:
 
 def test_a_whole_timeline_adds_up_to_the_clocks() -> None:
     setup, _, _ = quadratic_setup(dsgd(), epochs=4, costs=Costs(slowdowns=slow({2: 3.0})))
-    engine = Virtual(setup)
+    engine = VirtualEngine(setup)
     timeline = engine.watch(range(6), float("inf"))
     engine.start()
     engine.advance(10**9)

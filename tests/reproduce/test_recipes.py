@@ -8,7 +8,8 @@ import pytest
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build, build_algorithm, build_costs, build_topology, resolve
-from swiftfl.experiment.config import Config, CostsConfig
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.costs_config import CostsConfig
 from swiftfl.graph import communication_coefficients
 from swiftfl.reproduce.hardware import paper_costs
 from swiftfl.reproduce.plan import (

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from swiftfl.report.numbers import change, deviation, percent, spread, written
+from swiftfl.reproduce.laboratory.plan import time_to_loss
 from swiftfl.reproduce.printed import printed
 from swiftfl.reproduce.report.findings import findings
-from swiftfl.reproduce.report.learning import time_to_loss
 from swiftfl.reproduce.report.recorded import RecordedExperiment
 from swiftfl.reproduce.report.times import (
     change_in_paper,
@@ -144,7 +145,8 @@ def test_errors_are_relative_to_the_print() -> None:
     recorded = predicted_times("clients", "8", "dsgd_c0")
     table = time_tables(recorded)[0]
     assert table.columns[2:] == (
-        "epoch, paper (s)", "here (s)", "error (%)", "communication, paper (s)", "here (s)", "error (%)",
+        "epoch, paper (s)", "epoch, here (s)", "epoch, error (%)",
+        "communication, paper (s)", "communication, here (s)", "communication, error (%)",
     )  # fmt: skip
     epoch, communication = 100 * (1.5 / 2.459 - 1), 100 * (0.5 / 0.525 - 1)
     assert table.rows[0][2:] == [2.459, 1.5, pytest.approx(epoch), 0.525, 0.5, pytest.approx(communication)]
@@ -226,3 +228,15 @@ def test_mean_and_deviation() -> None:
 )
 def test_cells_as_written(value: float | str, column: str, text: str) -> None:
     assert written(value, column) == text
+
+
+def test_tables_of_the_documentation_are_as_the_report_writes_them() -> None:
+    """Headings of today; errors with their sign; and whose seconds they are."""
+    text = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text()
+    for table in time_tables(predicted_times("clients", "8", "dsgd_c0")):
+        assert f"| {' | '.join(table.columns)} |" in text
+    rows = re.findall(r"^\| group \| method \| epoch, paper.*\n.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    cells = [row.strip("| ").split(" | ")[k] for row in "".join(rows).splitlines() for k in (4, 7)]
+    assert len(cells) > 100
+    assert all(re.fullmatch(r"[+-]\d+\.\d|0\.0|–|calibrated", cell) for cell in cells)
+    assert "wall clock" not in text

@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,20 @@ from matplotlib.figure import Figure
 
 import report_folder
 from swiftfl.errors import UserError
+from swiftfl.palette import themed
 from swiftfl.report.figures import save
 from swiftfl.report.table import Table
+from swiftfl.reproduce.laboratory.plan import time_to_loss
 from swiftfl.reproduce.report import document
 from swiftfl.reproduce.report.document import write
-from swiftfl.reproduce.report.figures import loss_pictures
-from swiftfl.reproduce.report.learning import learning_table, reached, time_to_loss
+from swiftfl.reproduce.report.figures import loss_pictures, sensitivity_pictures
+from swiftfl.reproduce.report.findings import overview
+from swiftfl.reproduce.report.learning import (
+    NOT_REACHED,
+    learning_table,
+    ratios_to_common_loss,
+    reached,
+)
 from swiftfl.reproduce.report.recorded import recorded
 
 TRAINED = ["swift_c0", "dsgd_c0"]
@@ -45,7 +54,11 @@ def text(out: Path) -> str:
 
 def test_the_page_is_self_contained_and_escaped(out: Path) -> None:
     page = (out / "report.html").read_text()
-    assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
+    assert not re.search(r"src=\"(?!data:)", page)
+    linked = re.findall(r"href=\"(?!data:|#)([^\"]*)\"", page)
+    assert linked == ["baseline/pages/ring16.html", "slowdown/pages/1x.html", "slowdown/pages/4x.html"]
+    for target in linked:  # what `swiftfl report` writes of the runs
+        assert "<title>comparison of 2 runs" in (out / target).read_text()
     assert not re.search(r"url\(|@import|<script|<iframe", page)
     assert "https:" not in page
     assert "<friends>" not in page
@@ -117,6 +130,49 @@ def test_the_same_runs_give_the_same_bytes(out: Path, copy: Path) -> None:
     write(copy, workers=1)
     assert len(files) > 30
     assert [file.name for file in files if (out / file).read_bytes() != (copy / file).read_bytes()] == []
+
+
+def test_at_a_glance_pictures_come_first_and_every_run_has_a_number(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    glance = page[page.index('<section id="overview">') : page.index('<section id="baseline">')]
+    assert glance.index("<figure") < glance.index("<table")
+    assert "SWIFT C<sub>0</sub>, one client of all clients" in glance
+    assert "These clients wait for 0\u00a0% of that time" in glance
+    assert NOT_REACHED not in glance
+    table = overview([recorded(out / "baseline"), recorded(out / "slowdown")])
+    assert table is not None
+    for row in table.rows:
+        assert None not in row[-3:]
+
+
+def test_the_same_loss_is_one_that_both_have_come_to(out: Path) -> None:
+    slowdown = recorded(out / "slowdown")
+    ratios = ratios_to_common_loss(slowdown, "4x", "swift_c0")
+    assert len(ratios) == 2
+    pairs = zip(slowdown.of("4x", "swift_c0"), slowdown.of("4x", "dsgd_c0"), strict=True)
+    for ratio, (run, reference) in zip(ratios, pairs, strict=True):
+        lowest = [min(row["loss"] for row in one.rows) for one in (run, reference)]
+        took, its = (time_to_loss(one.rows, max(lowest)) for one in (run, reference))
+        assert took is not None
+        assert its is not None
+        assert ratio == pytest.approx(took / its)
+    assert ratios_to_common_loss(slowdown, "4x", "dsgd_c0") == [1.0, 1.0]
+
+
+def test_tick_labels_of_sensitivities_do_not_overprint(out: Path) -> None:
+    baseline = recorded(out / "baseline")
+    for picture in sensitivity_pictures(baseline):
+        figure = picture.draw()
+        figure.draw_without_rendering()
+        boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels() if label.get_text()]
+        assert len(boxes) >= 2
+        assert all(a.x1 < b.x0 for a, b in pairwise(boxes)), picture.name
+
+
+def test_every_colour_of_a_figure_has_its_partner_in_the_dark(out: Path) -> None:
+    for svg in out.rglob("*.svg"):
+        left = set(re.findall(r"#[0-9a-f]{6}\b", re.sub(r"<style>.*?</style>", "", themed(svg.read_text()))))
+        assert left == set(), svg.name
 
 
 def test_time_to_the_loss_of_dsgd_per_seed(out: Path) -> None:

@@ -107,9 +107,19 @@ def test_html_is_well_formed_and_escaped() -> None:
     ]
 
 
+def test_markdown_has_one_line_per_row_and_no_tags() -> None:
+    head, *rows = [line for line in TABLE.markdown().splitlines() if line.startswith("|")]
+    assert head == "| group | method | epoch (s) | change (%) |"
+    assert rows[:2] == ["|---|---|--:|--:|", "| ring | SWIFT C_0 | 1.019 | -34.6 |"]
+    assert len(rows) == 1 + len(TABLE.rows)
+    assert not any("<" in line for line in rows)
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in rows)
+
+
 def test_files(tmp_path: Path) -> None:
     TABLE.save(tmp_path / "tables")
-    assert {file.name for file in (tmp_path / "tables").iterdir()} == {"some-table.csv", "some-table.tex"}
+    names = {file.name for file in (tmp_path / "tables").iterdir()}
+    assert names == {"some-table.csv", "some-table.tex", "some-table.md"}
 
 
 def test_a_table_without_rows_has_all_forms() -> None:

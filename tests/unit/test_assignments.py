@@ -9,7 +9,8 @@ import pytest
 
 from swiftfl.algorithms import Swift
 from swiftfl.engines.assignment import Assignment, first_assignments
-from swiftfl.engines.membership import Dynamics, Membership
+from swiftfl.engines.dynamics import Dynamics
+from swiftfl.engines.membership import Membership
 from swiftfl.graph import Topology, barabasi_albert, erdos_renyi, proportional_to, ring, uniform
 from swiftfl.graph.messages import Accept, Hello, Message, Propose, Tie, pack, unpack
 from swiftfl.schedule import every

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import swiftfl
+from swiftfl.algorithms import ALGORITHMS
 from swiftfl.cli.main import run_command
 
 GOLDEN: dict[str, Any] = json.loads(
@@ -30,8 +31,11 @@ METRICS = [
 ]
 RUN_FILES = {
     "config.json",
+    "model.json",
     "partition.json",
     "versions.json",
+    "facts",
+    "metrics.csv",
     "metrics.jsonl",
     "events.jsonl",
     "summary.json",
@@ -107,15 +111,15 @@ BAD = [
     ("demo --colour red", "--colour"),
     # recipes and configurations
     ("run nope", "no recipe 'nope'"),
-    ("run broken.json", "broken.json is not JSON"),
-    ("run list.json", "must hold a JSON object"),
+    ("run broken.json", "broken.json:1: not JSON that can be read"),
+    ("run list.json", "list.json must hold settings"),
     ("run missing.json", "cannot read missing.json"),
-    ("run config.json", "data.colour: there is no such setting"),
-    ("run digits --costs broken.json", "broken.json is not JSON"),
+    ("run config.json", "config.json:1: unknown key data.colour (data has"),
+    ("run digits --costs broken.json", "broken.json:1: not JSON that can be read"),
     ("run digits --costs unknown.json", "--costs: speed: there is no such setting"),
     ("run digits --costs wrong.json", '--costs: compute must be a number, not "fast"'),
     ("run digits --costs missing.json", "cannot read missing.json"),
-    ("run digits --network broken.json", "broken.json is not JSON"),
+    ("run digits --network broken.json", "broken.json:1: not JSON that can be read"),
     ("run digits --network unknown.json", "--network: speed: there is no such setting"),
     ("run digits --network late.json", "clients are 0 to 15"),
     # topologies
@@ -182,6 +186,14 @@ BAD = [
     ("run digits --data nowhere", "--data is not used: dataset digits comes from no folder"),
     # options that what was chosen does not use
     ("run digits --budget 0.5", "--budget is for matcha, not swift"),
+    ("run digits --participation 0.5", "--participation is for fedavg, not swift"),
+    ("run digits --algorithm fedavg --participation 0", "--participation must be above 0"),
+    ("run digits --algorithm quasi_global --momentum 0", "needs --rule sgd with a momentum above 0"),
+    ("run digits --algorithm quasi_global --order swift", "diverges for client 0"),
+    ("run digits --algorithm sgp --topology path --direction one_way", "is the only one between two parts"),
+    ("run digits --algorithm sgp --engine local", "sgp sends more than its model, which processes cannot"),
+    ("run digits --algorithm divshare --engine local", "divshare sends fragments of models, which processes"),
+    ("run digits --algorithm hogwild --influence measured", "its network cannot change"),
     ("run digits --algorithm dsgd --i1 2", "--i1 is for pasgd, ldsgd, fedavg, not dsgd"),
     ("run digits --algorithm pasgd --i2 2", "--i2 is for ldsgd, not pasgd"),
     ("run digits --algorithm dsgd --communication-set 1", "--communication-set is for swift, not dsgd"),
@@ -196,6 +208,11 @@ BAD = [
     ("run digits --ccs both", "--ccs must be one of"),
     ("run digits --barrier global", "--barrier is for algorithms that meet in rounds, and swift does not"),
     ("run digits --engine local --barrier global", "--barrier is for algorithms that meet in rounds"),
+    (
+        "run digits --algorithm allreduce --barrier global",
+        "--barrier has no effect: all clients of",
+    ),
+    ("run digits --algorithm fedavg --barrier global", "--barrier has no effect: all clients of fedavg"),
     ("run digits --restart-lost", "--restart-lost is for engine local, not virtual"),
     ("run digits --engine sampled --slowdown 1:4", "--slowdown is for engine virtual, local or mpi"),
     ("run digits --engine sampled --costs costs.json", "--costs is for engine virtual, not sampled"),
@@ -225,7 +242,7 @@ BAD = [
     ("run digits --warmup -1", "--warmup must be at least 0, not -1.0"),
     ("run digits --set algorithm.step_size.inital=1", "did you mean initial?"),
     # any setting by name
-    ("run digits --set epochs=3", "--set epochs: there is no such setting"),
+    ("run digits --set speed=3", "--set speed: there is no such setting"),
     ("run digits --set engine.epochs", "it must be KEY=VALUE"),
     ("run digits --set engine.cost.jitter=1", "did you mean costs?"),
     ("run digits --set engine.costs.jitter=soon", "--set engine.costs.jitter must be a number, not"),
@@ -234,10 +251,10 @@ BAD = [
     ("run digits --set engine.live.save_steps=3", "is for engine local or mpi, not virtual"),
     ("run digits --set model.options.depth=3", "there is no such setting"),
     ("run digits --set data.options=3", "--set data.options must be an object"),
-    ("run digits --set algorithm=3", "--set algorithm must be an object"),
+    ("run digits --set algorithm=3", "there is no algorithm '3'"),
     # modules of one's own
     ("run digits --import nowhere", "cannot import nowhere"),
-    ("run digits --import nowhere.py", "there is no such file"),
+    ("run digits --import nowhere.py", "there is no file"),
     ("run digits --import raises.py", "ZeroDivisionError"),
     ("run digits --import taken.py", "there is a topology called 'ring' already"),
     ("list algorithms --import nowhere", "cannot import nowhere"),
@@ -245,8 +262,8 @@ BAD = [
     # files that are no files, or too deep
     ("run digits --costs pipe", "cannot read pipe: not a regular file"),
     ("run digits --network /dev/zero", "cannot read /dev/zero: not a regular file"),
-    ("run digits --costs deep.json", "deep.json is not JSON that can be read"),
-    ("run deep.json", "deep.json is not JSON that can be read"),
+    ("run digits --costs deep.json", "deep.json: not JSON that can be read: it is nested too deeply"),
+    ("run deep.json", "deep.json: not JSON that can be read: it is nested too deeply"),
     ("run pipe", "pipe is neither a recipe"),
     ("run digit", "no recipe 'digit': did you mean digits?"),
     ("run full", "full is a folder without config.json"),
@@ -352,7 +369,8 @@ def test_the_demo_as_json_is_one_object(place: Path) -> None:
         parts = [numbers[f"{part}_seconds_per_epoch"] for part in ("compute", "communication", "waiting")]
         assert numbers["seconds_per_epoch"] == pytest.approx(sum(parts))
     out = place / "out"
-    assert {file.name for file in out.iterdir()} == {"swift", "dsgd", "summary.json", "loss.png", "loss.svg"}
+    pictures = {f"{name}.{form}" for name in ("loss", "stream") for form in ("png", "svg")}
+    assert {file.name for file in out.iterdir()} == {"swift", "dsgd", "summary.json"} | pictures
     assert json.loads((out / "summary.json").read_text()) == found
     for name in ("swift", "dsgd"):
         assert {file.name for file in (out / name).iterdir()} == RUN_FILES
@@ -361,8 +379,9 @@ def test_the_demo_as_json_is_one_object(place: Path) -> None:
 def test_the_demo_for_people(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["demo", "--epochs", "2", "--out", "out"]) == 0
     shown = capsys.readouterr()
-    for word in ("SWIFT", "D-SGD", "accuracy", "waiting", "loss.png", "out"):
+    for word in ("SWIFT", "D-SGD", "accuracy", "waiting", "loss.png", "stream.png", "out"):
         assert word in shown.out
+    assert "\x1b" not in shown.out
     assert max(len(line.rstrip()) for line in shown.out.splitlines()) <= 80
     assert shown.err == ""
 
@@ -386,9 +405,7 @@ def test_run_as_json_is_one_object_and_is_recorded(place: Path, capsys: pytest.C
     assert "has finished" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["swift", "dsgd", "pasgd", "ldsgd", "adpsgd", "matcha", "gossip", "allreduce", "fedavg"]
-)
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_runs(algorithm: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["run", "digits", *TINY, "--algorithm", algorithm, "--out", "out"]) == 0
     assert algorithm in capsys.readouterr().out
@@ -418,6 +435,24 @@ def test_a_stopped_run_says_how_to_go_on(place: Path) -> None:
 def test_a_step_size_of_zero_warns(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["run", "digits", "--lr", "0", "--clients", "3", "--iterations", "3", "--json"]) == 0
     assert "(--lr) of 0 trains nothing" in capsys.readouterr().err
+
+
+def test_a_warmup_longer_than_the_run_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "run",
+        "digits",
+        "--clients",
+        "4",
+        "--epochs",
+        "1",
+        "--warmup",
+        "50",
+        "--out",
+        str(tmp_path / "r"),
+    ]
+    assert run_command(command) == 0
+    warned = "the run ends (--epochs 1) before its step size is reached (--warmup 50)"
+    assert warned in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["ccs", "ccs_by_rate"])
@@ -458,6 +493,18 @@ def test_the_table_is_whole_on_a_narrow_terminal(
         assert "…" not in shown
         assert max(map(len, shown.splitlines())) <= width
         assert "\x1b" not in shown
+
+
+def test_where_nothing_takes_time_there_are_no_columns_of_time(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "run digits --engine sampled --clients 4 --iterations 8 --evaluate-every 1 --out run"
+    assert run_command(line.split()) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "accuracy" in shown
+    assert "Nothing takes time where clients are drawn." in shown
+    assert "(s)" not in shown
+    assert "0.0000" not in shown
 
 
 @pytest.mark.parametrize("ranks", [False, True])

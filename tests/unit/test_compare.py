@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,21 @@ def test_unfinished_run_is_said_to_be(runs: Path, tmp_path: Path, capsys: pytest
         (tmp_path / name).write_bytes((runs / "swift" / name).read_bytes())
     assert run_command(["compare", f"half={tmp_path}"]) == 0
     assert "not finished" in capsys.readouterr().out
+
+
+def test_folders_of_one_name_are_told_apart_by_their_parents(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for parent in ("lr=0.1", "lr=0.2"):
+        (tmp_path / parent).mkdir()
+        (tmp_path / parent / "seed-0").symlink_to(runs / "swift")
+        shutil.copytree(runs / "swift", tmp_path / parent / "seed-1")
+    given = [str(tmp_path / parent / "seed-1") for parent in ("lr=0.1", "lr=0.2")]
+    assert run_command(["compare", *given, str(runs / "dsgd"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == {"lr=0.1/seed-1", "lr=0.2/seed-1", "dsgd"}
+    twice = [str(tmp_path / parent / "seed-0") for parent in ("lr=0.1", "lr=0.2")]
+    assert run_command(["compare", *twice]) == 2, "the same folder by two links"
+    assert "two runs are called 'swift'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd, pasgd
 from swiftfl.costs import Costs, Link, Slowdown
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
 from swiftfl.errors import UserError
 from worlds import finished, quadratic_setup, run_to_end
@@ -63,7 +63,7 @@ def test_a_slow_period_shows_in_the_run() -> None:
     """10 steps of 10 ms, then 0.1 s at a fourth of the speed (3 steps begin in it), then 7 more."""
     costs = Costs(compute=0.01, send=0.0, mix=0.0, slowdowns=(Slowdown(0, 4.0, 0.1, 0.2),))
     setup, _, _ = quadratic_setup(Swift(), epochs=4, costs=costs)
-    compute = run_to_end(Virtual(setup)).seconds()["compute"]
+    compute = run_to_end(VirtualEngine(setup)).seconds()["compute"]
     assert compute[0] == pytest.approx(0.10 + 3 * 0.04 + 7 * 0.01)
     assert compute[1] == pytest.approx(0.20)
 
@@ -82,7 +82,7 @@ def test_a_slow_link_holds_up_only_those_who_wait_on_it() -> None:
     path = swiftfl.path(3)
     for algorithm, expected in ((dsgd(), 20 * 0.05), (Swift(), 0.0)):
         setup, _, _ = quadratic_setup(algorithm, path, epochs=4, costs=costs)
-        seconds = run_to_end(Virtual(setup)).seconds()
+        seconds = run_to_end(VirtualEngine(setup)).seconds()
         assert seconds["communication"][2] == pytest.approx(expected, abs=1e-7)
         assert sum(seconds["waiting"][1:]) == pytest.approx(0.0, abs=1e-7)
 
@@ -144,7 +144,7 @@ def held(boxes: Mailboxes) -> int:
 def test_memory_is_bounded_with_jitter_and_loss_and_with_nobody_to_send_to() -> None:
     costs = Costs(jitter=0.02, loss=0.5)
     setup, _, _ = quadratic_setup(Swift(), iterations=6000, costs=costs)
-    engine = Virtual(setup)
+    engine = VirtualEngine(setup)
     engine.start()
     most = 0
     while not engine.over:
@@ -161,7 +161,7 @@ def test_memory_is_bounded_with_jitter_and_loss_and_with_nobody_to_send_to() -> 
 @pytest.mark.parametrize("barrier", ["neighbours", "global"])
 def test_loss_and_jitter_do_not_stop_those_who_wait(algorithm: Any, barrier: str) -> None:
     setup, _, _ = quadratic_setup(algorithm, epochs=4, costs=Costs(loss=0.9, jitter=0.01), barrier=barrier)
-    assert all(finished(run_to_end(Virtual(setup))))
+    assert all(finished(run_to_end(VirtualEngine(setup))))
 
 
 def test_a_lossy_swift_still_finds_the_optimum() -> None:
@@ -169,7 +169,7 @@ def test_a_lossy_swift_still_finds_the_optimum() -> None:
 
     setup, _, workload = quadratic_setup(Swift(), noise=0.0, epochs=400, costs=Costs(loss=0.5, jitter=0.005))
     object.__setattr__(setup, "step_size", decay_every(0.2, 0.8, 10, 10))
-    centre = np.mean(run_to_end(Virtual(setup)).models, axis=0)
+    centre = np.mean(run_to_end(VirtualEngine(setup)).models, axis=0)
     assert np.linalg.norm(centre - workload.minimiser) < 0.02
 
 

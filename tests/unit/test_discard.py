@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import swiftfl
+from swiftfl.algorithms import FedAvg
 from swiftfl.client import State
+from swiftfl.engines import VirtualEngine
 from swiftfl.engines.discard import contribution, kept, movable, moved
-from swiftfl.vector import Statistics, finite
+from swiftfl.rules import SgdRule
+from swiftfl.sample import Batch, Slope
+from swiftfl.schedule import every
+from swiftfl.vector import Statistics, Vector, finite
 from swiftfl.verbs import Add, AllReduce
+from swiftfl.workload.quadratic import Quadratic
+from worlds import quadratic_setup, run_to_end
 
 BAD = [np.nan, np.inf, -np.inf]
 
@@ -63,3 +74,25 @@ def test_large_numbers_whose_square_overflows_are_finite() -> None:
     with np.errstate(over="ignore"):
         assert finite(vector(3e38, 1))
         assert not finite(vector(3e38, np.nan))
+
+
+class OneBadGradient(Quadratic):
+    """That of client 2 at step 4 is not finite."""
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        slope = super().gradient(x, batch)
+        return replace(slope, g=slope.g * np.nan) if (batch.client, batch.counter) == (2, 4) else slope
+
+    def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("local_steps", [0, 1])
+def test_a_bad_step_of_fedavg_counts_once(momentum: float, local_steps: int) -> None:
+    """Its value has no weight in the mean and its momentum is not finite: two reasons, one step."""
+    algorithm = FedAvg(every(local_steps), SgdRule(momentum))
+    setup, _, _ = quadratic_setup(algorithm, swiftfl.ring(4), method="metropolis", epochs=3)
+    bad = OneBadGradient.random(4, 7)
+    engine = run_to_end(VirtualEngine(replace(setup, workload=bad)))
+    assert [record.discarded for record in engine.world.records] == [0, 0, 1, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import build, resolve
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.measure import Measurement
-from swiftfl.experiment.run import Result, RunStopped, resume, run
+from swiftfl.experiment.run import RunResult, RunStopped, resume, run
 from swiftfl.record import RunFolder
 
 SMALL: dict[str, Any] = {
@@ -40,7 +41,7 @@ def plain(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "evaluation_seconds"} for row in curve]
 
 
-def same(one: Result, other: Result) -> None:
+def same(one: RunResult, other: RunResult) -> None:
     assert plain(one.curve) == plain(other.curve)
     assert one.summary == other.summary
     for x, y in zip(one.models, other.models, strict=True):
@@ -72,8 +73,11 @@ def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
     names = {file.name for file in (tmp_path / "run").iterdir()}
     assert names == {
         "config.json",
+        "model.json",
         "partition.json",
         "versions.json",
+        "facts",
+        "metrics.csv",
         "metrics.jsonl",
         "events.jsonl",
         "summary.json",
@@ -142,18 +146,18 @@ def test_control_c_is_answered_between_two_events(tmp_path: Path) -> None:
 
 def test_control_c_between_two_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal comes in the middle of an epoch: the checkpoint is in the middle too."""
-    from swiftfl.engines.simulation.virtual import Virtual
+    from swiftfl.engines.simulation.virtual import VirtualEngine
 
     config = small(evaluation__every_epochs=1.0)
-    advance, calls = Virtual.advance, []
+    advance, calls = VirtualEngine.advance, []
 
-    def interrupted(engine: Virtual, iterations: int, seconds: float) -> None:
+    def interrupted(engine: VirtualEngine, iterations: int, seconds: float) -> None:
         calls.append(iterations)
         if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         advance(engine, iterations, seconds)
 
-    monkeypatch.setattr(Virtual, "advance", interrupted)
+    monkeypatch.setattr(VirtualEngine, "advance", interrupted)
     with pytest.raises(RunStopped):
         run(config, tmp_path / "run")
     monkeypatch.undo()
@@ -188,6 +192,33 @@ def test_rows_after_the_checkpoint_and_a_torn_line_are_dropped(tmp_path: Path) -
             file.write('{"iterat')
     same(resume(out), run(small()))
     assert [event["event"] for event in folder.read_rows("events.jsonl")][-2:] == ["resume", "end"]
+
+
+def table(out: Path) -> list[dict[str, Any]]:
+    """metrics.csv as a spreadsheet reads it, with the types and the nesting of metrics.jsonl."""
+    with (out / "metrics.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    rows = []
+    for row in read:
+        values = {name: json.loads(cell or "null") for name, cell in row.items()}
+        metrics = {
+            name.removeprefix("metrics."): values.pop(name) for name in row if name.startswith("metrics.")
+        }
+        rows.append({**values, "metrics": metrics})
+    return rows
+
+
+def test_the_table_holds_the_same_rows_in_a_resumed_run_too(tmp_path: Path) -> None:
+    out, config = tmp_path / "run", small(evaluation__metrics=["f1_macro"])
+    with pytest.raises(RunStopped):
+        run(config, out, StopAt(2))
+    assert table(out) == RunFolder.open(out).read_rows("metrics.jsonl")
+    RunFolder.open(out).append("metrics.jsonl", {"iteration": 10**6})
+    with (out / "metrics.csv").open("a") as file:
+        file.write("1000000,7")  # torn, as when a process is killed
+    result = resume(out)
+    assert len(result.curve) > 3
+    assert table(out) == result.curve == RunFolder.open(out).read_rows("metrics.jsonl")
 
 
 def test_checkpoints_on_the_way_change_nothing(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ SHORT = ["--clients", "4", "--epochs", "2", "--lr", "0.002", "--json"]
 KINDS = {
     "algorithms": "one_neighbour",
     "rules": "yogi",
+    "mixings": "median",
+    "poisons": "zeros",
     "schedules": "halving",
     "topologies": "chords",
     "weights": "shy",
@@ -30,11 +32,14 @@ KINDS = {
     "metrics": "worst_class",
     "codecs": "half",
     "transports": "announced",
+    "trackers": "losses",
 }
 
 OWN: dict[str, list[str]] = {
     "algorithm": ["--algorithm", "one_neighbour", "--set", "algorithm.keep=0.7"],
     "rule": ["--rule", "yogi", "--set", "algorithm.beta1=0.8"],
+    "mixing": ["--mixing", "median"],
+    "poison": ["--poison", "2:zeros"],
     "schedule": ["--schedule", "halving:period=1"],
     "topology": ["--topology", "chords:chord=2"],
     "weights": ["--weights", "shy"],
@@ -44,10 +49,13 @@ OWN: dict[str, list[str]] = {
     "metric": ["--metrics", "worst_class,accuracy"],
     "codec": ["--engine", "local", "--set", "engine.codec=half"],
     "transport": ["--engine", "local", "--set", "engine.live.transport=announced"],
+    "tracker": ["--track", "losses"],
 }
 RECORDED = {
     "algorithm": ("algorithm.keep", 0.7),
     "rule": ("algorithm.beta1", 0.8),
+    "mixing": ("algorithm.mixing", "median"),
+    "poison": ("faults.poison", [{"client": 2, "kind": "zeros"}]),
     "schedule": ("algorithm.step_size.period", 1),
     "topology": ("topology.options", {"chord": 2}),
     "weights": ("algorithm.weights", "shy"),
@@ -57,6 +65,7 @@ RECORDED = {
     "metric": ("evaluation.metrics", ["worst_class", "accuracy"]),
     "codec": ("engine.codec", "half"),
     "transport": ("engine.live.transport", "announced"),
+    "tracker": ("trackers", ["losses"]),
 }
 
 
@@ -75,8 +84,18 @@ def setting(tree: Any, key: str) -> Any:
     return tree
 
 
-VIRTUAL = ("algorithm", "rule", "schedule", "topology", "partition", "dataset", "model", "metric")
-LOCAL = ("algorithm", "rule", "schedule", "topology", "metric", "transport")
+def curve(run: Path) -> list[list[float]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [[row["iteration"], row["loss"]] for row in rows]
+
+
+def losses(run: Path) -> list[list[float]]:
+    """What the tracker has written."""
+    return [[float(word) for word in line.split()] for line in (run / "losses.txt").read_text().splitlines()]
+
+
+VIRTUAL = ("algorithm", "rule", "schedule", "topology", "partition", "dataset", "model", "metric", "tracker")
+LOCAL = ("algorithm", "rule", "schedule", "topology", "metric", "transport", "tracker")
 
 
 def run_with(kinds: tuple[str, ...], out: Path) -> subprocess.CompletedProcess[str]:
@@ -100,18 +119,20 @@ def test_a_simulated_run_uses_and_records_them(tmp_path: Path) -> None:
     assert found["parameters"] == 2 * 8 + 8 + 8 * 8 + 8 + 8 * 2 + 2
     sizes = json.loads((tmp_path / "run" / "partition.json").read_text())["sizes"]
     assert sizes == [300, 100, 100, 100]
+    assert losses(tmp_path / "run") == curve(tmp_path / "run")
 
 
 def test_a_local_run_uses_them_and_is_replayed(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert "4 clients, models of" in run_with(LOCAL, out).stderr
+    assert losses(out) == curve(out)
     again = swiftfl("replay", str(out), cwd=tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "4 of 4 models are the same" in again.stdout
 
 
-def test_weights_and_a_codec_of_ones_own(tmp_path: Path) -> None:
-    run_with(("weights", "topology", "codec"), tmp_path / "run")
+def test_weights_a_codec_a_mixing_rule_and_a_poison_of_ones_own(tmp_path: Path) -> None:
+    run_with(("weights", "topology", "codec", "mixing", "poison"), tmp_path / "run")
 
 
 MANY = """

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import swiftfl
-from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Gossip, Swift, dsgd, pasgd
-from swiftfl.engines import Sampled, Virtual
+from swiftfl.algorithms import AdPsgd, AllReduceSgd, DivShare, FedAvg, Gossip, Swarm, Swift, dsgd, pasgd
+from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.engines.setup import LocalStepSize
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config, parse
 from swiftfl.moments import ResetMoments
-from swiftfl.rules import Adam, Clipped, UpdateRule
+from swiftfl.rules import AdamRule, Clipped, UpdateRule
 from swiftfl.schedule import Cosine, Decay, WarmUp, every
 from swiftfl.vector import Memory, Vector
 from worlds import quadratic_setup, resumed, run_to_end
@@ -44,6 +44,8 @@ ALGORITHMS: dict[str, tuple[Callable[[UpdateRule], Any], list[int]]] = {
     "fedavg": (lambda rule: FedAvg(every(1), rule), [1, 0, 1, 0, 1, 0]),
     "adpsgd": (AdPsgd, [0, 0, 0, 0, 0, 0]),
     "adpsgd, in the background": (lambda rule: AdPsgd(rule, averaging="background"), [0, 0, 0, 0, 0, 0]),
+    "swarm": (lambda rule: Swarm(2, rule), [1, 0, 1, 0, 1, 0]),
+    "divshare": (lambda rule: DivShare(2, 1, 2, rule), [1, 0, 1, 0, 1, 0]),
     "mean gradients": (AllReduceSgd, [1, 2, 3, 4, 5, 6]),
 }
 
@@ -55,7 +57,7 @@ def test_a_step_with_averaging_leaves_fresh_memory(name: str) -> None:
         setup, _, _ = quadratic_setup(
             ResetMoments(make(Counting())), RING, method="metropolis", epochs=steps, steps_per_epoch=1
         )
-        engine = run_to_end(Virtual(setup))
+        engine = run_to_end(VirtualEngine(setup))
         found = [record.start.memory["updates"].item() for record in engine.world.records]
         assert found == [memory] * 4
 
@@ -64,7 +66,7 @@ def test_gossip_forgets_only_where_a_partner_was_met() -> None:
     path = swiftfl.path(3)  # one pair per round, the third client has no partner
     algorithm = Gossip(path, Counting())
     setup, _, _ = quadratic_setup(ResetMoments(algorithm), path, epochs=1, steps_per_epoch=1)
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     met = algorithm.matching(1) >= 0
     found = [record.start.memory["updates"].item() for record in engine.world.records]
     assert found == [0.0 if m else 1.0 for m in met]
@@ -74,16 +76,16 @@ def test_gossip_forgets_only_where_a_partner_was_met() -> None:
 def test_a_client_without_neighbours_forgets_nothing() -> None:
     alone = swiftfl.from_edges([], 1)
     models = []
-    for algorithm in (Swift(rule=Adam()), ResetMoments(Swift(rule=Adam()))):
+    for algorithm in (Swift(rule=AdamRule()), ResetMoments(Swift(rule=AdamRule()))):
         setup, _, _ = quadratic_setup(algorithm, alone, iterations=30)
-        models.append(run_to_end(Virtual(setup)).models[0])
+        models.append(run_to_end(VirtualEngine(setup)).models[0])
     assert (models[0] == models[1]).all()
 
 
-@pytest.mark.parametrize("engine", [Virtual, Sampled])
+@pytest.mark.parametrize("engine", [VirtualEngine, SampledEngine])
 def test_a_pause_in_the_middle_of_a_step_changes_nothing(engine: Any) -> None:
     def setup() -> Any:
-        algorithm = ResetMoments(Swift(every(2), Clipped(Adam(), 0.5)))
+        algorithm = ResetMoments(Swift(every(2), Clipped(AdamRule(), 0.5)))
         return quadratic_setup(algorithm, swiftfl.ring(6), epochs=6)[0]
 
     whole = run_to_end(engine(setup()))
@@ -104,7 +106,9 @@ def test_a_description_is_the_same_run_as_its_settings() -> None:
         lr=0.004, beta2=0.98, weight_decay=0.1, schedule={"name": "cosine", "final": 0.1}, warmup=2, clip=0.7
     )
     setup = build(Config().with_changes({**optimizer.changes(), "engine.epochs": 7})).setup
-    assert setup.algorithm.rule == optimizer.update_rule() == Clipped(Adam(0.9, 0.98, 1e-8, 0.1, True), 0.7)
+    assert (
+        setup.algorithm.rule == optimizer.update_rule() == Clipped(AdamRule(0.9, 0.98, 1e-8, 0.1, True), 0.7)
+    )
     assert setup.step_size == optimizer.step_size(7) == WarmUp(Cosine(0.004, 7, 0.1), 2)
 
 
@@ -152,12 +156,13 @@ def test_schedules_are_asked_once_per_epoch_or_at_every_step() -> None:
 
 
 WRONG: list[tuple[Callable[[], object], str]] = [
-    (lambda: swiftfl.SGD(lr="fast"), 'swiftfl.SGD: lr must be a number, not "fast"'),  # type: ignore[arg-type]
+    (lambda: swiftfl.SGD(lr="fast"), "swiftfl.SGD: lr must be a number, not 'fast'"),  # type: ignore[arg-type]
     (lambda: swiftfl.SGD(lr=-1), "swiftfl.SGD: lr must be at least 0, not -1"),
     (lambda: swiftfl.SGD(lr=0.1, momentum=1.0), "swiftfl.SGD: momentum must be below 1, not 1.0"),
     (lambda: swiftfl.SGD(lr=0.1, nesterov=True), "Nesterov needs a momentum above 0"),
     (lambda: swiftfl.Adam(epsilon=0), "swiftfl.Adam: epsilon must be above 0, not 0"),
     (lambda: swiftfl.Lion(clip=0), "swiftfl.Lion: clip must be above 0, not 0"),
+    (lambda: swiftfl.Adam(lr=lambda epoch: 0.1), "swiftfl.Adam: lr must be a number, not a fu"),  # type: ignore[arg-type]
     (lambda: swiftfl.Adam(moments="lost"), "swiftfl.Adam: moments must be one of"),  # type: ignore[arg-type]
     (lambda: swiftfl.Adam(schedule="cosin"), "there is no schedule 'cosin': did you mean cosine?"),
     (
@@ -186,3 +191,12 @@ def test_the_names_are_imported_when_they_are_used() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
     with pytest.raises(AttributeError, match="no attribute 'Sgd'"):
         swiftfl.Sgd  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_what_an_algorithm_itself_remembers_is_not_reset() -> None:
+    """The local model of SwarmSGD: with and without, the same run where the rule has nothing to forget."""
+    of = [
+        np.stack(run_to_end(VirtualEngine(quadratic_setup(algorithm, RING, epochs=5)[0])).models)
+        for algorithm in (Swarm(3), ResetMoments(Swarm(3)))
+    ]
+    assert (of[0] == of[1]).all()

@@ -10,8 +10,8 @@ import pytest
 import swiftfl
 from swiftfl.algorithms import AdPsgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Virtual
-from swiftfl.rules import SGD
+from swiftfl.engines import VirtualEngine
+from swiftfl.rules import SgdRule
 from swiftfl.schedule import Averaging
 from worlds import quadratic_setup, resumed, run_to_end, slow
 
@@ -29,7 +29,7 @@ def spent(averaging: Averaging, **costs: Any) -> dict[str, list[float]]:
         steps_per_epoch=STEPS,
         costs=Costs(mix=0.0, bandwidth=np.inf, slowdowns=slow({1: 1e6}), **costs),
     )
-    engine = Virtual(setup)
+    engine = VirtualEngine(setup)
     engine.start()
     while engine.world.records[0].steps < STEPS:
         engine.advance(1)
@@ -61,13 +61,13 @@ def test_of_a_long_averaging_the_rest_counts() -> None:
 def test_resumed_anywhere_it_is_the_same_run() -> None:
     """Clients run ahead of the world, so that some averagings begin by an event of their own."""
     costs = Costs(compute=0.01, latency=0.004, jitter=0.01, spread=0.5, slowdowns=slow({2: 3.0}))
-    rule = SGD(momentum=0.9)
+    rule = SgdRule(momentum=0.9)
 
-    def world() -> Virtual:
+    def world() -> VirtualEngine:
         setup, _, _ = quadratic_setup(
             AdPsgd(rule, seed=1, averaging="background"), swiftfl.ring(6), epochs=8, costs=costs
         )
-        return Virtual(setup)
+        return VirtualEngine(setup)
 
     whole = run_to_end(world())
     assert whole.seconds()["waiting"] != [0.0] * 6

@@ -81,3 +81,11 @@ def test_a_system_that_is_built_is_not_listed_as_missing() -> None:
     missing = [re.sub(r"\W", "", row[1].split()[0]).lower() for row in rows if "not built yet" in row[2]]
     for name in ALGORITHMS:
         assert not any(system.startswith(name) for system in missing), name
+
+
+def test_places_in_shared_memory_are_as_many_as_the_map_says() -> None:
+    from swiftfl.transports.shared_memory.layout import MemoryLayout
+
+    (more,) = re.findall(r"In shared memory a client owns degree \+ (\d+) places", TEXT)
+    star = MemoryLayout(((1, 2, 3), (0,), (0,), (0,)), size=1, itemsize=4)
+    assert [star.slots(i) for i in range(4)] == [degree + int(more) for degree in (3, 1, 1, 1)]

@@ -18,12 +18,12 @@ import pytest
 from test_experiment import StopAt, same, small
 
 from swiftfl.cli.main import run_command
-from swiftfl.engines.simulation.virtual import Virtual
+from swiftfl.engines.simulation.virtual import VirtualEngine
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.differences import difference
 from swiftfl.experiment.measure import Measurement
-from swiftfl.experiment.run import Result, RunStopped, resume, run
+from swiftfl.experiment.run import RunResult, RunStopped, resume, run
 from swiftfl.record import RunFolder
 
 HUGE = {"algorithm.step_size.initial": 1e300, "data.batch_size": 4}
@@ -146,7 +146,7 @@ def test_a_run_that_learns_has_not_diverged() -> None:
 # --- disks ---------------------------------------------------------------------------------------
 
 
-def check_elsewhere(result: Result, whole: Result, out: Path, said: str) -> None:
+def check_elsewhere(result: RunResult, whole: RunResult, out: Path, said: str) -> None:
     assert result.elsewhere
     assert result.folder is not None
     assert result.folder != out
@@ -263,7 +263,7 @@ def test_warnings_are_shown_at_once_the_first_five(
 ) -> None:
     warnings = [{"event": "warning", "text": f"number {i}", "iteration": 1, "time": 0.0} for i in range(12)]
     pending, shown = [warnings], []
-    monkeypatch.setattr(Virtual, "take_log", lambda engine: pending.pop() if pending else [])
+    monkeypatch.setattr(VirtualEngine, "take_log", lambda engine: pending.pop() if pending else [])
     run(small(), tmp_path / "run", At(1, lambda: shown.append(capsys.readouterr().err)))
     (shown_at_once,) = shown
     assert [line for line in shown_at_once.splitlines() if "warning: " in line] == [
@@ -386,8 +386,7 @@ def test_a_run_of_which_nobody_is_left_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, network = tmp_path / "run", tmp_path / "network.json"
-    changes = [{"time": 0.05, "event": "crash", "client": i} for i in range(4)]
-    network.write_text(json.dumps({"changes": changes}))
+    network.write_text(json.dumps({"crash_rate": 100.0}))  # by chance; a plan that leaves nobody is refused
     line = ["run", "digits", "--clients", "4", "--epochs", "3", "--network", str(network), "--out", str(out)]
     assert run_command(line) == 2
     assert capsys.readouterr().err.startswith("swiftfl: no client is left")

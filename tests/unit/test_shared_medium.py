@@ -9,7 +9,7 @@ import pytest
 import swiftfl
 from swiftfl.algorithms import Gossip, dsgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.errors import UserError
 from swiftfl.graph import Topology
 from swiftfl.graph.registry import topology
@@ -27,11 +27,11 @@ def costs(**more: Any) -> Costs:
     return Costs(**given | more)
 
 
-def ended(graph: Topology, algorithm: Any = None, barrier: str = "global", **more: Any) -> Virtual:
+def ended(graph: Topology, algorithm: Any = None, barrier: str = "global", **more: Any) -> VirtualEngine:
     setup, _, _ = quadratic_setup(
         algorithm or dsgd(), graph, epochs=EPOCHS, steps_per_epoch=STEPS, costs=costs(**more), barrier=barrier
     )
-    return run_to_end(Virtual(setup))
+    return run_to_end(VirtualEngine(setup))
 
 
 @pytest.mark.parametrize("graph", [swiftfl.ring(2), swiftfl.ring(4), swiftfl.ring(16), CLIQUES])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from swiftfl.experiment.signals import STOPPING, stop_requests
+from swiftfl.signals import STOPPING, stop_requests
 
 
 @pytest.fixture(autouse=True)

@@ -14,21 +14,22 @@ import pytest
 import torch
 
 import swiftfl
-from conformance.test_algorithms import MAKERS
+from makers import MAKERS
 from swiftfl.algorithms import Swift
-from swiftfl.engines import Sampled, Virtual
+from swiftfl.engines import SampledEngine, VirtualEngine
+from swiftfl.engines.dynamics import Change, Dynamics, Rates
 from swiftfl.engines.engine import SimulatedEngine
-from swiftfl.engines.membership import Change, Dynamics, Membership, Rates
+from swiftfl.engines.membership import Membership
 from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
 from swiftfl.workload.quadratic import Quadratic
 from worlds import quadratic_setup, resumed, run_to_end
 
-ENGINES: dict[str, Any] = {"virtual": Virtual, "sampled": Sampled}
+ENGINES: dict[str, Any] = {"virtual": VirtualEngine, "sampled": SampledEngine}
 GRAPH = swiftfl.ring_of_cliques(8, clusters=2)
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 every_algorithm = pytest.mark.parametrize("name", MAKERS)
@@ -74,7 +75,7 @@ def test_both_fit_the_protocol_of_engines(engine: str) -> None:
 
 
 def test_advance_returns_after_so_many_seconds() -> None:
-    engine = Virtual(quadratic_setup(Swift(), iterations=10**8)[0])
+    engine = VirtualEngine(quadratic_setup(Swift(), iterations=10**8)[0])
     engine.start()
     began = time.monotonic()
     engine.advance(10**8, seconds=0.05)
@@ -85,10 +86,10 @@ def test_advance_returns_after_so_many_seconds() -> None:
 # --- a network in which nobody stays ---------------------------------------------------------------
 
 
-def changing(changes: Sequence[Change] = (), rates: Rates = Rates(), **options: Any) -> Virtual:
+def changing(changes: Sequence[Change] = (), rates: Rates = Rates(), **options: Any) -> VirtualEngine:
     dynamics = Dynamics(tuple(changes), rates)
     network = lambda: Membership(GRAPH, [1 / 8] * 8, "ccs", dynamics, 5)  # noqa: E731
-    return Virtual(quadratic_setup(Swift(), GRAPH, network=network, **options)[0])
+    return VirtualEngine(quadratic_setup(Swift(), GRAPH, network=network, **options)[0])
 
 
 def test_advance_returns_though_nobody_ever_finishes_a_step() -> None:
@@ -111,10 +112,7 @@ def test_a_run_of_which_nobody_is_left_is_over_and_has_no_members() -> None:
 
 
 def test_a_run_of_which_nobody_is_left_is_an_error() -> None:
-    changes = [{"time": 0.05, "event": "crash", "client": i} for i in range(16)]
-    config = recipe("digits").with_changes(
-        {"engine.network": {"changes": changes}, "engine.epochs": 6, "topology.clients": 16}
-    )
+    config = recipe("digits").with_changes({"engine.network": {"crash_rate": 100.0}, "engine.epochs": 6})
     with pytest.raises(UserError, match="no client is left"):
         run(config)
 
@@ -123,12 +121,12 @@ def test_an_algorithm_that_does_not_say_whether_it_meets_in_rounds_is_refused() 
     """At once, by name, not by an AttributeError when its folder has been made."""
 
     class Forgetful:
-        name, rule = "forgetful", SGD()
+        name, rule = "forgetful", SgdRule()
 
         def step(self, me: Any, s: Any) -> Any:
             raise NotImplementedError
 
-    setup, _, _ = quadratic_setup(MAKERS["swift"](GRAPH, SGD()), GRAPH, epochs=1)
+    setup, _, _ = quadratic_setup(MAKERS["swift"](GRAPH, SgdRule()), GRAPH, epochs=1)
     with pytest.raises(UserError, match="the algorithm Forgetful has no in_rounds"):
         dataclasses.replace(setup, algorithm=Forgetful())
 
@@ -151,7 +149,7 @@ class Poisoned(Quadratic):
 
 def poisoned(name: str, engine: str, bad: Any, **options: Any) -> Any:
     setup, _, workload = quadratic_setup(
-        MAKERS[name](GRAPH, SGD(momentum=0.8)), GRAPH, method="metropolis", **options
+        MAKERS[name](GRAPH, SgdRule(momentum=0.8)), GRAPH, method="metropolis", **options
     )
     spoilt = Poisoned(workload.A, workload.b, noise=workload.noise, seed=workload.seed)
     spoilt.bad = bad

@@ -19,13 +19,13 @@ LIMIT = 120.0
 SLOW = """
 import time
 from pathlib import Path
-from swiftfl.rules import SGD, update_rule
+from swiftfl.rules import SgdRule, update_rule
 
 def pause(seconds):
     Path("here").write_text("")
     time.sleep(seconds)
 
-class Slow(SGD):
+class Slow(SgdRule):
     def init(self, x):
         if Path("run", "config.json").exists() and not Path("here").exists():
             pause(1.0)

@@ -14,8 +14,9 @@ from swiftfl.algorithms.gossip import Gossip
 from swiftfl.algorithms.swift import Swift
 from swiftfl.algorithms.synchronous import dsgd, ldsgd
 from swiftfl.costs import Costs
-from swiftfl.engines import Sampled, Virtual
-from swiftfl.engines.membership import Change, Dynamics, Membership
+from swiftfl.engines import SampledEngine, VirtualEngine
+from swiftfl.engines.dynamics import Change, Dynamics
+from swiftfl.engines.membership import Membership
 from swiftfl.engines.simulation import checkpoint
 from swiftfl.engines.traffic import Traffic
 from swiftfl.errors import UserError
@@ -29,7 +30,7 @@ GRAPH = swiftfl.star(5)
 N, T, DIMENSION = 5, 12, 7
 BYTES = 8 * DIMENSION  # of a model in double precision
 DEGREES = GRAPH.degrees.tolist()
-ENGINES = {"virtual": Virtual, "sampled": Sampled}
+ENGINES = {"virtual": VirtualEngine, "sampled": SampledEngine}
 
 
 def counted(algorithm: Any, engine: str = "virtual", **options: Any) -> dict[str, list[int]]:
@@ -130,7 +131,7 @@ def test_a_request_that_nobody_answers_is_sent_and_averages_nothing() -> None:
             seed=0,
         ),
     )
-    found = run_to_end(Virtual(setup)).figures()["communication"]
+    found = run_to_end(VirtualEngine(setup)).figures()["communication"]
     assert max(found["rounds"]) < T
     assert sum(found["messages"]) == 2 * T + sum(found["rounds"])  # T requests of each, and the answers
 
@@ -156,9 +157,9 @@ def test_counters_go_on_after_a_pause(engine: str, algorithm: Any) -> None:
 
 def test_a_checkpoint_without_counters_is_refused() -> None:
     setup, _, _ = quadratic_setup(dsgd(), GRAPH, epochs=4)
-    engine = Virtual(setup)
+    engine = VirtualEngine(setup)
     engine.start()
     saved = checkpoint.save(engine)
     saved.tree["format"] = 4
     with pytest.raises(UserError, match="this checkpoint has format 4, this version reads 5"):
-        checkpoint.restore(Virtual(setup), saved)
+        checkpoint.restore(VirtualEngine(setup), saved)

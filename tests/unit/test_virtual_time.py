@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import swiftfl
 from swiftfl.algorithms import Swift, dsgd
 from swiftfl.costs import Costs, Link
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.sample import Batch
 from worlds import STEP_SIZE, clocks, quadratic_setup, run_to_end, slow, steps
 
@@ -26,7 +26,7 @@ TRANSIT = 0.002 + DIMENSION * 8 / 1e6
 
 def test_swift_never_waits_and_pays_only_its_own_time() -> None:
     setup, _, _ = quadratic_setup(Swift(), epochs=4, costs=COSTS, dimension=DIMENSION)
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     times = engine.seconds()
     steps = 20
     assert times["waiting"] == [0.0] * 6
@@ -36,7 +36,7 @@ def test_swift_never_waits_and_pays_only_its_own_time() -> None:
 
 def test_dsgd_pays_the_journey_of_the_models() -> None:
     setup, _, _ = quadratic_setup(dsgd(), epochs=4, costs=COSTS, dimension=DIMENSION)
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     times = engine.seconds()
     np.testing.assert_allclose(times["waiting"], 0.0, atol=1e-15)
     np.testing.assert_allclose(times["communication"], 20 * (2 * (0.001 + 0.0005) + TRANSIT))
@@ -47,10 +47,10 @@ def test_messages_may_have_another_size_than_the_model(links: dict[tuple[int, in
     """A million bytes take a second and the latency; five steps of ten milliseconds never see one."""
     costs = replace(COSTS, message_bytes=1_000_000, links=links)
     setup, _, _ = quadratic_setup(dsgd(), epochs=4, costs=costs, dimension=DIMENSION)
-    communication = run_to_end(Virtual(setup)).seconds()["communication"]
+    communication = run_to_end(VirtualEngine(setup)).seconds()["communication"]
     np.testing.assert_allclose(communication, 20 * (2 * (0.001 + 0.0005) + 1.002))
     setup, _, _ = quadratic_setup(Swift(), epochs=1, costs=costs, dimension=DIMENSION)
-    engine = Virtual(setup)
+    engine = VirtualEngine(setup)
     engine.start()
     engine.advance(10**9)
     first = engine.setup.workload.initial(setup.seed)
@@ -72,7 +72,7 @@ def test_a_slow_client_holds_up_those_who_wait_for_it(barrier: str) -> None:
     setup, _, _ = quadratic_setup(
         dsgd(), swiftfl.ring(n), epochs=4, costs=costs, dimension=DIMENSION, barrier=barrier
     )
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     times = engine.seconds()
     assert times["waiting"][0] == pytest.approx(0.0)
     assert clocks(engine)[0] == pytest.approx(rounds * (0.040 + 2 * 0.0015))
@@ -85,7 +85,7 @@ def test_a_slow_client_holds_up_those_who_wait_for_it(barrier: str) -> None:
 
 def test_times_add_up_to_the_clock() -> None:
     setup, _, _ = quadratic_setup(dsgd(), epochs=4, costs=Costs(slowdowns=slow({2: 3.0})))
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     times = engine.seconds()
     total = np.add(np.add(times["compute"], times["communication"]), times["waiting"])
     np.testing.assert_allclose(total, clocks(engine), rtol=1e-12)
@@ -141,14 +141,14 @@ def test_a_fetch_sees_what_has_been_delivered(latency: float, factor: float, gra
     costs = Costs(latency=latency, slowdowns=slow(slowdown))
     setup, coefficients, workload = quadratic_setup(Swift(), graph, epochs=6, costs=costs)
     expected = swift_with_delivery_events(setup, coefficients, workload, steps=30)
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     np.testing.assert_allclose(np.stack(engine.models), expected, rtol=0, atol=1e-12)
 
 
 def test_mailboxes_hold_only_what_can_still_be_seen() -> None:
     """A neighbour that is very slow, or a long way off, does not make the memory grow."""
     setup, _, _ = quadratic_setup(Swift(), iterations=3000, costs=Costs(slowdowns=slow({0: 500.0})))
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     assert len(list(engine.world.mailboxes.models())) <= 3 * engine.n
 
 
@@ -159,7 +159,7 @@ def test_a_finished_client_leaves_its_last_model() -> None:
     for algorithm in (Swift(), dsgd()):
         setup, _, _ = quadratic_setup(algorithm, epochs=2, noise=0.0)
         object.__setattr__(setup, "batches", [NoSamples(i, 1 if i == 1 else 9) for i in range(6)])
-        engine = Virtual(setup)
+        engine = VirtualEngine(setup)
         engine.start()
         while not engine.world.records[1].finished:
             engine.advance(1)
@@ -176,6 +176,6 @@ def test_momentum_free_quadratics_reach_the_weighted_optimum() -> None:
 
     setup, _, workload = quadratic_setup(Swift(), noise=0.0, epochs=400)
     object.__setattr__(setup, "step_size", decay_every(0.2, 0.8, 10, 10))
-    engine = run_to_end(Virtual(setup))
+    engine = run_to_end(VirtualEngine(setup))
     centre = np.mean(engine.models, axis=0)
     assert np.linalg.norm(centre - workload.minimiser) < 0.02

@@ -27,7 +27,7 @@ from typing import ClassVar
 
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SGD, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule
 from swiftfl.schedule import Averaging
 from swiftfl.streams import stream
 from swiftfl.verbs import Add, AverageWith, Gradient, Load, Overlapped, Verb
@@ -37,7 +37,7 @@ from swiftfl.verbs import Add, AverageWith, Gradient, Load, Overlapped, Verb
 class AdPsgd:
     """Pairwise averaging with a random neighbour at every gradient; `seed` draws the partners."""
 
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     seed: int = 0
     name: str = "adpsgd"
     averaging: Averaging = "after"

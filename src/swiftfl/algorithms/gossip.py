@@ -22,9 +22,9 @@ import numpy as np
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.graph.topology import Topology
-from swiftfl.rules import SGD, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, applied
 from swiftfl.streams import stream
-from swiftfl.vector import Weights, advance
+from swiftfl.vector import Weights
 from swiftfl.verbs import Exchange, Gradient, Mix, Verb
 
 
@@ -33,15 +33,14 @@ class Gossip:
     """SGD steps with averaging in random pairs."""
 
     topology: Topology
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     seed: int = 0
     name: str = "gossip"
     in_rounds: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
-        move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
-        x = advance(s.x, move, slope.statistics)
+        x, memory, _ = applied(self.rule, s.x, slope, s.x, me.step_size(s.c), s.memory)
         partner = self.partner(me, round=s.c)
         partners = (partner,) if partner in me.neighbours else ()
         inbox = yield from Exchange(x, partners, round=s.c)
@@ -71,7 +70,7 @@ class Gossip:
         return {}
 
 
-@algorithm("gossip", weighted=False)
+@algorithm("gossip", weighted=False, edges="first")
 def gossip(context: Context) -> Gossip:
     """Random pairs of neighbours average after every step; waits for the partner."""
     return Gossip(context.topology, context.rule, context.seed)

@@ -24,10 +24,10 @@ import numpy as np
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.graph.matchings import MatchingPlan, matching_plan
-from swiftfl.rules import SGD, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, applied
 from swiftfl.settings import Share
 from swiftfl.streams import stream
-from swiftfl.vector import Weights, advance
+from swiftfl.vector import Weights
 from swiftfl.verbs import Exchange, Gradient, Mix, Verb
 
 
@@ -36,15 +36,14 @@ class Matcha:
     """D-SGD over the matchings that are active in a round."""
 
     plan: MatchingPlan
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     seed: int = 0
     name: str = "matcha"
     in_rounds: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
-        move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
-        x = advance(s.x, move, slope.statistics)
+        x, memory, _ = applied(self.rule, s.x, slope, s.x, me.step_size(s.c), s.memory)
         partners = self.partners(me, round=s.c)
         inbox = yield from Exchange(x, partners, round=s.c)
         if partners:
@@ -74,7 +73,7 @@ class Matcha:
         return {}
 
 
-@algorithm("matcha", weighted=False)
+@algorithm("matcha", weighted=False, edges="first")
 def matcha(context: Context, *, budget: Share = 0.5) -> Matcha:
     """D-SGD over a random share of the links, `budget`; waits for the partners of the round."""
     return Matcha(matching_plan(context.topology, budget), context.rule, context.seed)

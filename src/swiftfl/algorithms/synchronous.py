@@ -29,10 +29,9 @@ from typing import ClassVar
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.errors import UserError
-from swiftfl.rules import SGD, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, applied
 from swiftfl.schedule import CommunicationSet, Order, alternating, every
 from swiftfl.settings import Count, NotNegative
-from swiftfl.vector import advance
 from swiftfl.verbs import Exchange, Gradient, Mix, Verb
 
 
@@ -41,7 +40,7 @@ class Synchronous:
     """Local SGD steps, with neighbourhood averaging at the counters of a communication set."""
 
     communication_set: CommunicationSet = every(0)
-    rule: UpdateRule = SGD()
+    rule: UpdateRule = SgdRule()
     name: str = "dsgd"
     order: Order = "update_first"
     in_rounds: ClassVar[bool] = True
@@ -50,26 +49,24 @@ class Synchronous:
         slope = yield from Gradient(s.x, me.batch(s.c))
         x, memory = s.x, s.memory
         if self.order == "update_first":
-            move, memory = self.rule.update(slope.g, x, me.step_size(s.c), memory)
-            x = advance(x, move, slope.statistics)
+            x, memory, _ = applied(self.rule, x, slope, x, me.step_size(s.c), memory)
         if s.c in self.communication_set:
             inbox = yield from Exchange(x, me.neighbours, round=s.c)
             x = yield from Mix(me.w, x, inbox)
         if self.order == "average_first":
-            move, memory = self.rule.update(slope.g, x, me.step_size(s.c), memory)
-            x = advance(x, move, slope.statistics)
+            x, memory, _ = applied(self.rule, x, slope, x, me.step_size(s.c), memory)
         return State(x, s.c + 1, memory)
 
 
-def dsgd(rule: UpdateRule = SGD(), order: Order = "update_first") -> Synchronous:
+def dsgd(rule: UpdateRule = SgdRule(), order: Order = "update_first") -> Synchronous:
     return Synchronous(every(0), rule, "dsgd", order)
 
 
-def pasgd(i1: int, rule: UpdateRule = SGD(), order: Order = "update_first") -> Synchronous:
+def pasgd(i1: int, rule: UpdateRule = SgdRule(), order: Order = "update_first") -> Synchronous:
     return Synchronous(every(i1), rule, "pasgd", order)
 
 
-def ldsgd(i1: int, i2: int, rule: UpdateRule = SGD(), order: Order = "update_first") -> Synchronous:
+def ldsgd(i1: int, i2: int, rule: UpdateRule = SgdRule(), order: Order = "update_first") -> Synchronous:
     return Synchronous(alternating(i1, i2), rule, "ldsgd", order)
 
 

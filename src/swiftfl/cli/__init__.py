@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """The program `swiftfl`. Imports take a moment, in which signals are answered like at any other time."""
     try:
-        from swiftfl.experiment.signals import interrupt_at_signals
+        from swiftfl.signals import interrupt_at_signals
 
         interrupt_at_signals()
         from swiftfl.cli.main import main as run

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +26,7 @@ class _ProgressLine:
         self._name = name
         self._console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True, min_width=len(name))),
             BarColumn(bar_width=20),
             TextColumn("{task.fields[text]}"),
             console=self._console,
@@ -43,14 +45,15 @@ class _ProgressLine:
         if self._console.is_terminal:
             self._bar.stop()
 
-    def _show(self, done: int, total: int, text: str) -> None:
+    def _show(self, done: int, total: int, pieces: Sequence[str]) -> None:
         if self._console.is_terminal:
-            self._bar.update(self._task, completed=done, total=total, text=text)
+            room = self._console.width - len(self._name) - 2
+            self._bar.update(self._task, completed=done, total=total, text=fitting(pieces, room))
         elif time.monotonic() - self._printed_at >= _SECONDS_BETWEEN_LINES:
-            self._print(text)
+            self._print(pieces)
 
-    def _print(self, text: str) -> None:
-        print(f"{self._name}: {text}", file=self._console.file, flush=True)
+    def _print(self, pieces: Sequence[str]) -> None:
+        print(f"{self._name}: {', '.join(pieces)}", file=self._console.file, flush=True)
         self._printed_at = time.monotonic()
 
 
@@ -58,12 +61,12 @@ class CampaignScreen(_ProgressLine):
     """Called with the progress of a campaign, at any rate."""
 
     def __call__(self, progress: Campaign) -> None:
-        self._show(progress.steps_done, progress.steps, _text(progress))
+        self._show(progress.steps_done, progress.steps, _pieces(progress))
 
     def print_result(self, progress: Campaign) -> None:
         """One line for a log; on a terminal the bar shows it already."""
         if not self._console.is_terminal:
-            self._print(_text(progress))
+            self._print(_pieces(progress))
 
 
 class StageScreen(_ProgressLine):
@@ -79,18 +82,34 @@ class StageScreen(_ProgressLine):
     def __call__(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
         began, before = self._first = self._first or (now, done)
-        text = f"{done}/{total} parts"
-        if done > before:
-            text += f", about {duration((now - began) / (done - before) * (total - done))} left"
-        self._show(done, total, f"{text} ({what})")
+        pieces = [f"{done}/{total} parts"]
+        if before < done < total:
+            pieces.append(f"about {duration((now - began) / (done - before) * (total - done))} left")
+        if what and done < total:
+            pieces.append(f"after {what}")
+        self._show(done, total, pieces)
 
 
-def _text(progress: Campaign) -> str:
-    text = f"{progress.runs_done}/{progress.runs} runs, {progress.steps_done:,}/{progress.steps:,} steps"
+def _pieces(progress: Campaign) -> list[str]:
+    """The most important first."""
+    pieces = [f"{progress.runs_done}/{progress.runs} runs"]
     if progress.failed:
-        text += f", {len(progress.failed)} failed"
+        pieces.append(f"{len(progress.failed)} failed")
     if progress.seconds_left:
-        text += f", {duration(progress.seconds_left)} left"
+        pieces.append(f"{duration(progress.seconds_left)} left")
+    return [*pieces, f"{progress.steps_done:,}/{progress.steps:,} steps"]
+
+
+def fitting(pieces: Sequence[str], room: int) -> str:
+    """As many pieces as there is room for on a line; the first in any case.
+
+    >>> fitting(["3/9 runs", "42 s left", "1,200/3,600 steps"], 24)
+    '3/9 runs, 42 s left'
+    """
+    text = pieces[0]
+    for piece in pieces[1:]:
+        if len(text) + 2 + len(piece) <= room:
+            text += f", {piece}"
     return text
 
 

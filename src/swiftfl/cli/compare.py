@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from swiftfl.cli.screen import print_table
 from swiftfl.errors import UserError
-
-if TYPE_CHECKING:
-    from swiftfl.report.table import Table
 
 _PICTURES = (".svg", ".png", ".pdf")
 
@@ -47,25 +45,4 @@ def compare(
     if json:
         print(as_json(found))
     else:
-        _print(comparison_table(found))
-
-
-def _print(table: Table) -> None:
-    """A line per run, or where the terminal is narrow a line per number."""
-    from rich import box
-    from rich.table import Table as Screen
-
-    from swiftfl.cli.screen import WIDE, plain_console
-
-    console = plain_console()
-    lines = [list(table.columns), *table.cells()]
-    if console.width < 2 * WIDE:
-        lines = [list(line) for line in zip(*lines, strict=True)]
-    lines = [line for line in lines if any(line[1:])]  # no line for a state that nobody has
-    screen = Screen(box=box.SIMPLE_HEAD)
-    for number, heading in enumerate(lines[0]):
-        screen.add_column(heading, justify="right" if number else "left", overflow="fold")
-    for line in lines[1:]:
-        screen.add_row(*line)
-    console.print(screen)
-    console.print(table.note)
+        print_table(comparison_table(found))

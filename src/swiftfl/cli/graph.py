@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from swiftfl.cli.best_influence import best_influence, influence_rows, influence_summary
 from swiftfl.cli.names import Imports
 from swiftfl.cli.theory import read_constants, theory_of, theory_rows, theory_summary
 from swiftfl.errors import UserError
@@ -58,6 +59,24 @@ def graph(
         str | None,
         typer.Option(help="Numbers of the paper's theorem for L,M,sigma,zeta,delta (such as 1,32,1,0.5,2)."),
     ] = None,
+    optimise_influence: Annotated[
+        bool,
+        typer.Option(
+            "--optimise-influence",
+            help="Choose the influence for --rates, --sizes and the constants of --theory (docs/graphs.md).",
+        ),
+    ] = False,
+    rates: Annotated[
+        str | None, typer.Option(help="With --optimise-influence: steps per second, 1,0.5,... (default: 1).")
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(help="With --optimise-influence: data per client, 100,50,... (default: equal)."),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="With --optimise-influence: the length of the run (default: 1000)."),
+    ] = None,
     gap: Annotated[
         bool | None,
         typer.Option(
@@ -70,12 +89,32 @@ def graph(
     imports: Imports = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Show a topology with its communication coefficients and spectral gap."""
+    """Show a topology with its communication coefficients and spectral gap.
+
+    swiftfl graph ring_of_cliques --clients 16 --clusters 4
+
+    swiftfl graph --edges mine.txt --influence 0.5,0.3,0.2 --draw mine.svg
+    """
     options = {"degree": degree, "probability": probability, "attach": attach, "rows": rows, "cols": cols}
     asked = _named(name, clients, clusters, seed, options) if edges is None else _read(edges, name, clients)
     _check_targets(asked, save, draw)
     constants = None if theory is None else read_constants(theory)
-    coefficients = communication_coefficients(asked, _influence(influence, asked.n), weights)
+    told: dict[str, Any] = {}
+    more_rows: list[tuple[str, str]] = []
+    if optimise_influence:
+        if influence is not None or weights != "ccs":
+            raise UserError(
+                "--optimise-influence chooses the influence for CCS weights: no --influence, no --weights"
+            )
+        found, assumed = best_influence(asked, rates, sizes, constants, seconds)
+        p = found["optimal"].influence
+        told["optimised"] = influence_summary(found, assumed)
+        more_rows = influence_rows(found, assumed)
+    elif (rates, sizes, seconds) != (None, None, None):
+        raise UserError("--rates, --sizes and --seconds are for --optimise-influence")
+    else:
+        p = _influence(influence, asked.n)
+    coefficients = communication_coefficients(asked, p, weights)
     numbers = None if constants is None else (theory_of(coefficients, constants), constants)
     with_gap = (asked.n <= GAP_UP_TO or theory is not None) if gap is None else gap
     if as_json and asked.m > JSON_MOST_EDGES:
@@ -85,11 +124,12 @@ def graph(
     if draw is not None:
         _draw(coefficients, draw)
     if as_json:
-        told = {} if numbers is None else {"theory": theory_summary(*numbers)}
+        if numbers is not None:
+            told["theory"] = theory_summary(*numbers)
         print(json.dumps(_summary(coefficients, with_gap) | told))
     else:
-        rows_of_theory = [] if numbers is None else theory_rows(*numbers)
-        _show(coefficients, with_gap, rows_of_theory, [file for file in (save, draw) if file is not None])
+        more_rows += [] if numbers is None else theory_rows(*numbers)
+        _show(coefficients, with_gap, more_rows, [file for file in (save, draw) if file is not None])
 
 
 def _named(

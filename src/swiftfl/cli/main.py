@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from typing import Annotated
@@ -9,17 +10,32 @@ from typing import Annotated
 import typer
 
 from swiftfl._version import __version__
+from swiftfl.cli.author_flags import translate
 from swiftfl.cli.compare import compare
+from swiftfl.cli.dashboard import dashboard
 from swiftfl.cli.demo import demo
+from swiftfl.cli.doctor import doctor
+from swiftfl.cli.export import export
+from swiftfl.cli.federation import app as federation
+from swiftfl.cli.federation_nodes import consensus, status
 from swiftfl.cli.graph import graph
+from swiftfl.cli.init import init
+from swiftfl.cli.launch import launch
 from swiftfl.cli.names import CommandWithNames, list_names
+from swiftfl.cli.node import node
+from swiftfl.cli.partition import partition
 from swiftfl.cli.replay import replay
+from swiftfl.cli.report import report
 from swiftfl.cli.reproduce import reproduce
 from swiftfl.cli.run import resume, run
 from swiftfl.cli.screen import Interrupted
+from swiftfl.cli.sweep import sweep
 from swiftfl.cli.transport import check_transport
+from swiftfl.cli.watch import watch
 from swiftfl.errors import UserError
+from swiftfl.experiment.source import place_in_users_code
 from swiftfl.logs import switch_on_logs
+from swiftfl.registry import nearest
 from swiftfl.transports.ranks import rank_here
 
 INTERRUPTED = 130
@@ -28,7 +44,6 @@ _FIRST_RANK_TELLS = 5.0
 app = typer.Typer(
     name="swiftfl",
     help="Wait-free decentralized federated learning.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -51,12 +66,25 @@ def options(
 
 
 app.command()(demo)
+app.command()(init)
 app.command(cls=CommandWithNames)(run)
+app.command(cls=CommandWithNames)(sweep)
 app.command()(resume)
+app.command()(watch)
 app.command()(replay)
 app.command()(compare)
+app.command()(dashboard)
+app.command()(report)
 app.command()(reproduce)
+app.command(context_settings={"allow_interspersed_args": False})(launch)
+app.command()(export)
+app.command()(node)
+app.add_typer(federation)
+federation.command()(status)
+federation.command()(consensus)
+app.command(cls=CommandWithNames)(partition)
 app.command()(graph)
+app.command()(doctor)
 app.command("list")(list_names)
 app.command("check-transport")(check_transport)
 
@@ -69,6 +97,8 @@ def run_command(arguments: list[str]) -> int:
     """Run one command; the exit code. Only our own mistakes may end in a traceback."""
     try:
         switch_on_logs()
+        if arguments[:1] == ["run"]:
+            arguments = translate(arguments)
         code = app(arguments, standalone_mode=False, prog_name="swiftfl")
         if code == INTERRUPTED:
             raise KeyboardInterrupt  # which typer turned into this code
@@ -88,8 +118,38 @@ def run_command(arguments: list[str]) -> int:
         # What typer raises for a wrong command line (its own class of click or the library's).
         describe = getattr(error, "format_message", None)
         if describe is None:
-            raise
-        return _fail(describe()) if describe() else 2
+            theirs = place_in_users_code(error)
+            if theirs is None:
+                raise
+            return _fail(theirs)
+        return _fail(_with_value(describe(), error, arguments)) if describe() else 2
+
+
+_KINDS = {"valid integer": "a whole number", "valid number": "a number"}
+"""What typer says of a value that cannot be read, and how we say it."""
+_BOUND = re.compile(r"(greater|less) than or equal to (\S+)")
+_CHOICES = re.compile(r"is not one of (.+?)\.?$")
+
+
+def _with_value(message: str, error: Exception, arguments: list[str]) -> str:
+    """A message about an option's value names the value, which typer's own does not."""
+    kind, names = _must_be(message), getattr(getattr(error, "param", None), "opts", ())
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if kind is not None and name in names:
+            given = value if equals else following
+            near = nearest(given, re.findall(r"'([^']+)'", kind))
+            return f"{name} must be {kind}, not {given!r}{f': did you mean {near}?' if near else ''}"
+    return message
+
+
+def _must_be(message: str) -> str | None:
+    """What a value must be, from what typer says of it."""
+    if bound := _BOUND.search(message):
+        return f"{'at least' if bound[1] == 'greater' else 'at most'} {bound[2]}"
+    if choices := _CHOICES.search(message):
+        return f"one of {choices[1]}"
+    return next((ours for theirs, ours in _KINDS.items() if theirs in message), None)
 
 
 def _fail(message: str) -> int:

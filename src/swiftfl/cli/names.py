@@ -31,16 +31,26 @@ Imports = Annotated[
     typer.Option("--import", metavar="MODULE", help=IMPORT_HELP, is_eager=True, callback=import_now),
 ]
 
+AcceptChanges = Annotated[
+    bool, typer.Option("--accept-changes", help="Go on although code of your own has changed since then.")
+]
+
 
 class CommandWithNames(TyperCommand):
     """A command in whose help {algorithms}, {models} and so on are replaced by what there is."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        from swiftfl.cli.flags import shown_defaults
+
         names = {name: ", ".join(kind.forms) for name, kind in kinds().items()}
+        defaults = shown_defaults()
         for parameter in self.params:
-            text = getattr(parameter, "help", None)
-            if text and "{" in text:
-                parameter.help = text.format(**names)  # type: ignore[attr-defined]
+            text = getattr(parameter, "help", None) or ""
+            if "{" in text:
+                text = text.format(**names)
+            if "default" not in text and not getattr(parameter, "show_default", True):
+                text += defaults.get(parameter.name or "", "")
+            parameter.help = text  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
 
 
@@ -64,6 +74,21 @@ class Kind:
         return " ".join(text.strip().partition("\n\n")[0].split())
 
 
+class _Described:
+    """An entry that is only a name and a description."""
+
+    def __init__(self, text: str) -> None:
+        self.__doc__ = text
+
+
+_ENGINES = {
+    "virtual": "Virtual time on this machine: clients, links and slowdowns cost what a configuration says.",
+    "sampled": "Algorithm 1 as printed: at each iteration one client, drawn by its influence, acts.",
+    "local": "Real processes on this machine, one per client, over shared memory.",
+    "mpi": "Real processes under mpiexec, one per rank, on one machine or a cluster.",
+}
+
+
 def kinds() -> dict[str, Kind]:
     """Everything that can be chosen by name."""
     from swiftfl.algorithms import ALGORITHMS
@@ -73,9 +98,13 @@ def kinds() -> dict[str, Kind]:
     from swiftfl.graph.methods import METHODS
     from swiftfl.graph.neighbourhood import neighbourhood_uniform
     from swiftfl.graph.registry import TOPOLOGIES, topology_options
+    from swiftfl.mixing import MIXINGS
     from swiftfl.rules import RULES
     from swiftfl.schedule import SCHEDULES
+    from swiftfl.trackers.registry import TRACKERS
+    from swiftfl.transports.poison import POISONS
     from swiftfl.transports.registry import CODECS, TRANSPORTS
+    from swiftfl.workload.losses import LOSSES
     from swiftfl.workload.metrics import METRICS
     from swiftfl.workload.models import MODELS, model_options
 
@@ -83,15 +112,20 @@ def kinds() -> dict[str, Kind]:
         "recipes": Kind(RECIPES),
         "algorithms": Kind(ALGORITHMS, lambda name: options_of(ALGORITHMS[name].make)),
         "rules": Kind(RULES, lambda name: options_of(RULES[name])),
+        "mixings": Kind(MIXINGS, lambda name: options_of(MIXINGS[name])),
         "schedules": Kind(SCHEDULES, lambda name: options_of(SCHEDULES[name])),
         "topologies": Kind(TOPOLOGIES, topology_options),
         "weights": Kind({**METHODS, "uniform": neighbourhood_uniform}),
         "datasets": Kind(DATASETS, dataset_options),
         "partitions": Kind(PARTITIONS, written=form),
         "models": Kind(MODELS, model_options),
+        "losses": Kind(LOSSES),
         "metrics": Kind(METRICS),
+        "engines": Kind({name: _Described(text) for name, text in _ENGINES.items()}),
         "codecs": Kind(CODECS, lambda name: options_of(CODECS[name])),
         "transports": Kind(TRANSPORTS),
+        "trackers": Kind(TRACKERS),
+        "poisons": Kind(POISONS, lambda name: options_of(POISONS[name])),
     }
 
 
@@ -100,8 +134,14 @@ def list_names(
     imports: Imports = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """List what can be chosen by name, with options and descriptions."""
+    """List what can be chosen by name, with options and descriptions.
+
+    swiftfl list
+
+    swiftfl list algorithms --json
+    """
     found = kinds()
+    kind = "rules" if kind == "optimizers" else kind
     if kind is not None and kind not in found:
         raise UserError(f"there is nothing called {kind!r} to list: {suggestion(kind, found)}")
     chosen = found if kind is None else {kind: found[kind]}

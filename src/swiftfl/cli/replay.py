@@ -8,15 +8,25 @@ from typing import Annotated
 
 import typer
 
+from swiftfl.cli.names import AcceptChanges
+
 
 def replay(
     folder: Annotated[Path, typer.Argument(help="The run folder of a finished live run.")],
+    accept_changes: AcceptChanges = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
 ) -> None:
-    """Repeat a live run from its record in one process, and compare the models bit for bit."""
+    """Repeat a live run from its record in one process, and compare the models bit for bit.
+
+    swiftfl replay runs/mine
+
+    swiftfl replay runs/mine --json
+    """
+    from swiftfl.api.own_experiment import objects_of_run
     from swiftfl.experiment.replay import replay_run
 
-    found = replay_run(folder)
+    given = objects_of_run(folder, accept_changes)
+    found = replay_run(folder, given=given, accept_changes=accept_changes)
     same = found.compared - len(found.different)
     if as_json:
         numbers = {

@@ -23,6 +23,10 @@ class Name(str, Enum):
     clients = "clients"
     topologies = "topologies"
     convergence = "convergence"
+    rivals = "rivals"
+    better = "better"
+    influence = "influence"
+    shift = "shift"
     all = "all"
 
 
@@ -81,7 +85,16 @@ def reproduce(
     device: Annotated[str, typer.Option(help="Where gradients are computed.")] = "cpu",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once (default: one per core).")] = None,
 ) -> None:
-    """Reproduce the paper's tables and figures. The same command again goes on where it stopped."""
+    """Reproduce the paper's tables and figures, and go beyond them: rivals, better, influence, shift.
+
+    The same command again goes on where it stopped.
+
+    swiftfl reproduce baseline
+
+    swiftfl reproduce rivals --scale small
+
+    swiftfl reproduce all --scale small --data cifar-10
+    """
     if engine is EngineName.local and (jobs or 1) > 1:
         raise UserError("--jobs needs --engine virtual: a local run has a process per client and runs alone")
     from swiftfl.cli.reproduction import Task  # loads torch, which `--help` does without
@@ -105,8 +118,8 @@ def reproduce(
         workers=1 if engine is EngineName.local else jobs or os.cpu_count() or 1,
         command=shlex.join(["swiftfl", *sys.argv[1:]]),
     )
-    names = [name for name in Name if name is not Name.all] if experiment is Name.all else [experiment]
-    if not task.run([name.value for name in names]):
+    names = task.all_names() if experiment is Name.all else [experiment.value]
+    if not task.run(names):
         raise typer.Exit(FAILED)
 
 

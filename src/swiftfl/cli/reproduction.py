@@ -12,19 +12,25 @@ from swiftfl.cli.campaign_screen import CampaignScreen, StageScreen
 from swiftfl.cli.screen import Interrupted
 from swiftfl.data.registry import dataset
 from swiftfl.errors import UserError
-from swiftfl.experiment.build import build_device
+from swiftfl.experiment.build import usable_device
 from swiftfl.experiment.campaign import PlannedRun, campaign, finished
-from swiftfl.experiment.config import Config, CostsConfig
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.costs_config import CostsConfig
 from swiftfl.files import remove_stale, write_json
 from swiftfl.lock import locked
 from swiftfl.record import RunFolder
 from swiftfl.reproduce.convergence import experiment as convergence
 from swiftfl.reproduce.folder import check_fidelity, describe, make_folder, planned_runs, write_mpi_script
 from swiftfl.reproduce.hardware import profile
+from swiftfl.reproduce.laboratory import experiment as laboratory
+from swiftfl.reproduce.laboratory.plan import SCALES
 from swiftfl.reproduce.live_baseline import write_live
+from swiftfl.reproduce.parts import check_scale_of
 from swiftfl.reproduce.plan import Experiment, ReproductionOptions
 from swiftfl.reproduce.prediction import write_predictions
 from swiftfl.reproduce.recipes import EXPERIMENTS
+from swiftfl.reproduce.report.recorded import MEASURED
+from swiftfl.workload.placement import device_of
 
 CONVERGENCE = "convergence"
 HARDWARE = "paper"
@@ -43,12 +49,17 @@ class Task:
     workers: int
     command: str
 
+    def all_names(self) -> list[str]:
+        """The experiments that there are at this scale: the laboratory's have none like the paper's."""
+        beyond = laboratory.INQUIRIES if self.scale in SCALES else ()
+        return [*EXPERIMENTS, CONVERGENCE, *beyond]
+
     def run(self, names: list[str]) -> bool:
         """Run the experiments in turn, then write the report of what there is; whether all runs succeeded."""
         planned = self._checked(names)
         try:
             succeeded = [
-                self._run_convergence() if name == CONVERGENCE else self._run_experiment(planned[name])
+                self._run_measured(name) if name in MEASURED else self._run_experiment(planned[name])
                 for name in names
             ]
         except KeyboardInterrupt:
@@ -62,14 +73,17 @@ class Task:
 
     def _checked(self, names: list[str]) -> dict[str, Experiment]:
         """The plan of each experiment. Whatever is impossible is reported here, before anything runs."""
-        if names == [CONVERGENCE]:
-            self._refuse_unused_options()
-        if CONVERGENCE in names:
-            convergence.check_scale_of(self.out / CONVERGENCE, self.scale)
-        planned = {name: self._plan(name) for name in names if name != CONVERGENCE}
+        measured = [name for name in names if name in MEASURED]
+        if names == measured:
+            self._refuse_unused_options(names[0])
+        for name in measured:
+            if name in laboratory.INQUIRIES:
+                laboratory.check(name, self.scale, self.seeds)
+            check_scale_of(self.out / name, self.scale)
+        planned = {name: self._plan(name) for name in names if name not in MEASURED}
         if planned:
             check_fidelity(self.out, self.options.fidelity)
-            build_device(self.options.device)
+            usable_device(device_of(self.options.device, 0))
         for experiment in planned.values():
             for one in self._planned_runs(experiment):
                 finished(one)
@@ -77,13 +91,13 @@ class Task:
             self._check_data(next(iter(planned.values())))
         return planned
 
-    def _refuse_unused_options(self) -> None:
+    def _refuse_unused_options(self, name: str) -> None:
         defaults = asdict(ReproductionOptions())
-        given = [name for name, value in asdict(self.options).items() if value != defaults[name]]
+        given = [key for key, value in asdict(self.options).items() if value != defaults[key]]
         given += ["hardware"] * (self.hardware != HARDWARE)
         if given:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise UserError(f"convergence does not use {flags}: it simulates problems of its own")
+            flags = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+            raise UserError(f"{name} does not use {flags}: it simulates problems of its own")
 
     def _report_what_there_is(self) -> None:
         # There may be nothing yet, and Ctrl-C may come again: what matters is how to go on.
@@ -145,23 +159,28 @@ class Task:
             write_json(folder / "failed.json", progress.failed)
         return not progress.failed
 
-    def _run_convergence(self) -> bool:
-        folder = self.out / CONVERGENCE
+    def _run_measured(self, name: str) -> bool:
+        folder = self.out / name
         make_folder(folder)
-        with locked(folder), StageScreen(CONVERGENCE) as screen:
+        with locked(folder), StageScreen(name) as screen:
             _remove_stale(folder)
-            convergence.measure(self.scale, self.seeds, folder, screen, self.workers)
+            if name == CONVERGENCE:
+                convergence.measure(self.scale, self.seeds, folder, screen, self.workers)
+            else:
+                laboratory.measure(name, self.scale, self.seeds, folder, screen, self.workers, self.command)
         return True
 
     def _report(self) -> None:
         from swiftfl.reproduce.report.document import write  # loads matplotlib
 
-        print(f"Report: {write(self.out)}")
+        with StageScreen("report") as screen:
+            file = write(self.out, progress=screen)
+        print(f"Report: {file}")
 
 
 def _remove_stale(folder: Path) -> None:
     """Remove what an earlier command that was killed has left half-written."""
-    for part in ("", "parts", "tables", "figures", "mpi"):
+    for part in ("", "parts", "tables", "figures", "pages", "mpi"):
         remove_stale(folder / part)
 
 

@@ -2,63 +2,80 @@
 
 from __future__ import annotations
 
-import shlex
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swiftfl.cli.flags import (
-    Changes,
-    Typed,
-    as_typed,
-    check_engine,
-    check_used,
-    collect,
-    read_object,
-    with_flags,
-)
-from swiftfl.cli.names import Imports
-from swiftfl.cli.screen import LiveProgress, default_folder, show_table
+from swiftfl.cli.configuration import changed, configuration
+from swiftfl.cli.flag_options import with_flags
+from swiftfl.cli.flags import collect
+from swiftfl.cli.names import AcceptChanges, Imports
+from swiftfl.cli.screen import default_folder, show_table
+from swiftfl.cli.watch import RunScreen
+from swiftfl.dashboard import require_server
 from swiftfl.errors import UserError
-from swiftfl.experiment.imports import recorded_names
+from swiftfl.experiment.source import reference, short_name
 from swiftfl.files import json_text
-from swiftfl.settings import SettingError
 from swiftfl.transports.ranks import rank_here
 
 if TYPE_CHECKING:
     from swiftfl.experiment.config import Config
-    from swiftfl.experiment.run import Result
+    from swiftfl.experiment.run import RunResult
 
 DIVERGED, NOT_RECORDED = 3, 1
 """Exit codes of runs whose result is shown: it is not finite, or it is not where it was to be."""
 _CHECKPOINT_SECONDS = 30.0
 
 
+Dashboard = Annotated[
+    bool, typer.Option("--dashboard", help="Show the run in a browser while it goes on (docs/dashboard.md).")
+]
+
+
 @with_flags
 def run(
     recipe: Annotated[
-        str, typer.Argument(help="{recipes}, a configuration (FILE.json), or the folder of a finished run.")
+        str,
+        typer.Argument(
+            help="{recipes}; a file (.yaml, .toml, .json); an experiment of your own "
+            "(mine.py:experiment); or the folder of a finished run.",
+            show_default=False,
+        ),
     ],
     imports: Imports = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any setting by its dotted name (docs/runs.md); repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting by its name (docs/configuration.md); repeatable.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: runs/RECIPE-DATE).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the whole configuration as YAML, and run nothing.")
+    ] = False,
+    dashboard: Dashboard = False,
     **flags: object,
 ) -> None:
-    """Train with one algorithm and record it."""
-    changes, typed = collect(flags, settings or [])
-    if imports:
-        changes["imports"] = recorded_names(imports)
-    if "engine.iterations" in changes and "engine.epochs" not in changes:
-        changes["engine.epochs"] = None
-    _run(recipe, changes, typed, out, as_json)
+    """Train with one algorithm and record it.
+
+    swiftfl run digits --algorithm dsgd --epochs 10
+
+    swiftfl run my.yaml --set lr=0.05 --out runs/mine
+    """
+    if dashboard:
+        require_server()
+    config = changed(configuration(recipe), *collect(flags, settings or []), imports)
+    if dry_run:
+        _show_configuration(config)
+    else:
+        _run(config, out or default_folder(_stem(recipe)), as_json, dashboard)
 
 
 def resume(
@@ -67,72 +84,87 @@ def resume(
         bool,
         typer.Option("--from-start", help="Where nothing that was saved can be read: begin again at step 1."),
     ] = False,
+    accept_changes: AcceptChanges = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
+    dashboard: Dashboard = False,
 ) -> None:
-    """Go on with a recorded run from its last checkpoint."""
+    """Go on with a recorded run from its last checkpoint.
+
+    swiftfl resume runs/mine
+
+    mpiexec -n 8 swiftfl resume runs/on-the-cluster
+    """
+    from swiftfl.api.own_experiment import objects_of_run
     from swiftfl.experiment.run import resume as resume_run
 
-    with LiveProgress() as screen:
-        result = resume_run(folder, screen.of("resumed"), _CHECKPOINT_SECONDS, from_start)
-    _show(result, as_json)
+    given = objects_of_run(folder, accept_changes)
+    with _dashboard_beside(folder, dashboard) as stay:
+        with RunScreen(folder) as screen:
+            result = resume_run(
+                folder,
+                screen,
+                _CHECKPOINT_SECONDS,
+                from_start,
+                given=given,
+                accept_changes=accept_changes,
+            )
+        _show(result, as_json, stay)
 
 
-def _run(recipe: str, changes: Changes, typed: Typed, out: Path | None, as_json: bool) -> None:
+def _stem(recipe: str) -> str:
+    """What a run is called if nothing else is said."""
+    said = reference(recipe)
+    return Path(recipe).resolve().stem if said is None else said.name
+
+
+def _show_configuration(config: Config) -> None:
+    """The resolved configuration, as a file that can be run; of many ranks, the first prints it."""
+    from swiftfl.experiment.build import resolve
+    from swiftfl.experiment.config_file import yaml_text
+
+    if not rank_here():
+        print(yaml_text(resolve(config).model_dump(mode="json")), end="")
+
+
+def _run(config: Config, folder: Path, as_json: bool, dashboard: bool) -> None:
+    from swiftfl.api.own_experiment import objects_of
     from swiftfl.experiment.run import run as run_config
 
-    config = _configuration(recipe)
-    if "imports" in changes:
-        changes["imports"] = list(dict.fromkeys([*config.imports, *changes["imports"]]))
-    check_engine(changes.get("engine.name", config.engine.name), typed)
-    try:
-        config = config.with_changes(fit_ranks(config, changes))
-    except SettingError as error:
-        raise as_typed(error, typed) from None
-    check_used(config, typed)
-    if config.algorithm.step_size.initial == 0 and not rank_here():
+    given = objects_of(config)
+    if not rank_here():
+        _warn_of_steps(config)
+    with _dashboard_beside(folder, dashboard) as stay:
+        with RunScreen(folder) as screen:
+            result = run_config(config, folder, screen, _CHECKPOINT_SECONDS, given=given)
+        _show(result, as_json, stay)
+
+
+def _warn_of_steps(config: Config) -> None:
+    """Of step sizes that are allowed and hardly meant."""
+    steps, epochs = config.algorithm.step_size, config.engine.epochs
+    if steps.initial == 0:
         print("swiftfl: warning: a step size (--lr) of 0 trains nothing", file=sys.stderr)
-    folder = out or default_folder(Path(recipe).resolve().stem)
-    with LiveProgress() as screen:
-        result = run_config(config, folder, screen.of(config.algorithm.name), _CHECKPOINT_SECONDS)
-    _show(result, as_json)
+    elif epochs is not None and steps.warmup >= epochs:
+        print(
+            f"swiftfl: warning: the run ends (--epochs {epochs}) before its step size is reached "
+            f"(--warmup {steps.warmup:g})",
+            file=sys.stderr,
+        )
 
 
-def _configuration(recipe: str) -> Config:
-    """What `swiftfl run` starts from: a recipe, a file, or what a finished run recorded."""
-    from swiftfl.experiment.config import parse
-    from swiftfl.experiment.recipes import RECIPES
+@contextlib.contextmanager
+def _dashboard_beside(folder: Path, wanted: bool) -> Iterator[Callable[[], None]]:
+    """A page that follows the run, of many ranks the first one's; gives what lets it stay after the end."""
+    if not wanted or rank_here():
+        yield lambda: None
+        return
+    from swiftfl.dashboard.beside import DashboardBeside
 
-    path = Path(recipe)
-    if recipe in RECIPES:
-        return RECIPES[recipe]()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise UserError(f"{recipe} is a folder without config.json: neither a recipe nor a recorded run")
-        if not (path / "summary.json").is_file():
-            goes_on = shlex.join(["swiftfl", "resume", recipe])
-            raise UserError(f"{recipe} is a run that has not finished: {goes_on} goes on with it")
-        path = path / "config.json"
-    elif not recipe.endswith(".json"):
-        if path.exists():
-            raise UserError(f"{recipe} is neither a recipe ({', '.join(RECIPES)}) nor a .json file")
-        return RECIPES[recipe]()
-    try:
-        return parse(read_object(path))
-    except SettingError as error:
-        raise UserError(f"{path}: {error}") from None
+    with DashboardBeside(folder) as page:
+        yield page.stay
 
 
-def fit_ranks(config: Config, changes: dict[str, Any]) -> dict[str, Any]:
-    """Under MPI there are as many clients as ranks, unless the request says how many."""
-    if changes.get("engine.name", config.engine.name) != "mpi":
-        return changes
-    from swiftfl.transports.mpi import world
-
-    asked = {"topology.clients", "topology.edges"}.intersection(changes) or config.topology.edges
-    return changes if asked or world().size == 1 else {**changes, "topology.clients": world().size}
-
-
-def _draw(result: Result) -> bool:
+def _draw(result: RunResult) -> bool:
     """Draw the run, loss and accuracy over time and who holds which labels; whether that could be written."""
     from swiftfl.experiment.notices import notice
 
@@ -145,16 +177,16 @@ def _draw(result: Result) -> bool:
     return True
 
 
-def _draw_in(result: Result, folder: Path) -> None:
+def _draw_in(result: RunResult, folder: Path) -> None:
     from swiftfl.report.run_figures import axis_of, draw_curves, draw_partition
 
-    name = result.config.algorithm.name
-    title = f"{name} on {result.config.data.dataset}: the consensus model"
+    name = short_name(result.config.algorithm.name)
+    title = f"{name} on {short_name(result.config.data.dataset)}: the consensus model"
     draw_curves({name: result.curve}, title, [folder / "loss.png"], axis_of(result.config.engine.name))
     draw_partition(folder)
 
 
-def _show(result: Result, as_json: bool) -> None:
+def _show(result: RunResult, as_json: bool, then: Callable[[], None]) -> None:
     """The result, even where its files could not be written; the exit code says so."""
     if not result.summary:
         return  # another rank prints it
@@ -164,22 +196,32 @@ def _show(result: Result, as_json: bool) -> None:
         print(json_text({**result.summary, "algorithm": result.config.algorithm.name, "run": where}))
     else:
         _show_table(result)
+    then()
     if result.diverged:
         raise typer.Exit(DIVERGED)
     if result.elsewhere or not drawn:
         raise typer.Exit(NOT_RECORDED)
 
 
-def _show_table(result: Result) -> None:
-    name = result.config.algorithm.name
+def _show_table(result: RunResult) -> None:
+    name = short_name(result.config.algorithm.name)
     graph = result.config.topology
-    title = f"{name} on {result.config.data.dataset}, {graph.clients}-client {graph.name}"
-    real = result.config.engine.real
-    show_table(title, {name: result.summary}, "real" if real else "virtual")
+    title = f"{name} on {short_name(result.config.data.dataset)}, {graph.clients}-client {graph.name}"
+    real, drawn = result.config.engine.real, result.config.engine.name == "sampled"
+    show_table(title, {name: result.summary}, "real" if real else None if drawn else "virtual")
     if real:
         _show_life_and_death(result.summary)
+    if (privacy := result.summary.get("privacy")) is not None:
+        _show_privacy(privacy)
     evaluating = sum(row["evaluation_seconds"] for row in result.curve)
     print(f"Evaluations took {evaluating:.1f} s. Records and pictures: {result.folder or 'none'}")
+
+
+def _show_privacy(spent: dict[str, Any]) -> None:
+    if spent["epsilon"] is None:
+        print("Privacy: epsilon is not known: clients were started again, and may have repeated steps.")
+        return
+    print(f"Privacy of each sample: epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}.")
 
 
 def _show_life_and_death(summary: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -10,16 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from swiftfl.transports.ranks import rank_here
+from swiftfl.experiment.bars import ProgressBars, plain_console
 
 if TYPE_CHECKING:
-    from swiftfl.experiment.measure import Measurement
-
-_QUIET_SECONDS = 5.0
+    from swiftfl.report.table import Table as Report
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -45,23 +40,15 @@ def default_folder(name: str) -> Path:
     return Path("runs", f"{name}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
-def plain_console(stderr: bool = False) -> Console:
-    """A console that writes no control codes where nobody can be at a terminal.
-
-    Under MPI that is everywhere: a launcher may give its ranks a pseudo-terminal, whatever its own output is.
-    """
-    under_mpi = rank_here() is not None
-    return Console(stderr=stderr, highlight=False, force_terminal=False if under_mpi else None)
-
-
-def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str = "virtual") -> None:
-    """The metrics of some runs, one row each; `times` are virtual or real."""
+def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str | None = "virtual") -> None:
+    """The metrics of some runs, one row each; `times` are virtual or real, or there are none."""
     console = plain_console()
+    columns = {k: column for k, column in COLUMNS.items() if times is not None or "seconds" not in k}
     lines = [
-        [name, *("-" if numbers[k] is None else form.format(numbers[k]) for k, (_, form) in COLUMNS.items())]
+        [name, *("-" if numbers[k] is None else form.format(numbers[k]) for k, (_, form) in columns.items())]
         for name, numbers in rows.items()
     ]
-    lines.insert(0, ["", *(heading for heading, _ in COLUMNS.values())])
+    lines.insert(0, ["", *(heading for heading, _ in columns.values())])
     if console.width < WIDE:  # one metric per line, runs beside each other
         lines = [[line.replace("\n", " ") for line in column] for column in zip(*lines, strict=True)]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
@@ -70,65 +57,29 @@ def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str = "
     for line in lines[1:]:
         table.add_row(*line)
     console.print(table)
-    console.print(
-        f"Accuracy and loss: the average of all models, on test data. Times: {times}, per epoch, means over "
-        "clients; an epoch is compute + communication + waiting."
+    told = (
+        "Nothing takes time where clients are drawn."
+        if times is None
+        else f"Times: {times}, per epoch, means over clients; an epoch is compute + communication + waiting."
     )
+    console.print(f"Accuracy and loss: the average of all models, on test data. {told}")
 
 
-class LiveProgress:
-    """A bar per run with rates and time left; on a pipe, a line every few seconds."""
+def print_table(table: Report) -> None:
+    """A line per row or, where the terminal is narrow, a line per column."""
+    from swiftfl.report.screen import screen_table
 
-    def __init__(self) -> None:
-        self.console = plain_console(stderr=True)
-        self.bars = Progress(
-            TextColumn("[bold]{task.description:<9}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f}% {task.fields[rate]:>7} steps/s"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[note]}"),
-            console=self.console,
-        )
+    console = plain_console()
+    console.print(screen_table(table, console.width))
+    console.print(table.note)
 
-    def __enter__(self) -> LiveProgress:
-        if self.console.is_terminal:
-            self.bars.start()
-        return self
+
+class LiveProgress(ProgressBars):
+    """The bars of a command: Ctrl-C ends it with what to type to go on."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.console.is_terminal:
-            self.bars.stop()
+        super().__exit__(kind, error, trace)
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(str(error) or "stopped") from None
-
-    def of(self, name: str) -> RunProgress:
-        return RunProgress(self, name)
-
-
-class RunProgress:
-    """The progress of one run; called after each evaluation."""
-
-    def __init__(self, screen: LiveProgress, name: str) -> None:
-        self._screen = screen
-        self._name = name
-        self._first: tuple[float, int] | None = None
-        self._spoken = time.monotonic()
-        self._task = screen.bars.add_task(name, total=None, rate="", note="")
-
-    def __call__(self, done: int, total: int, last: Measurement) -> None:
-        now = time.monotonic()
-        began, before = self._first = self._first or (now, done)
-        rate = (done - before) / (now - began) if now > began else 0.0
-        note = f"loss {last.loss:.3f}"
-        if last.accuracy is not None:
-            note += f"  accuracy {last.accuracy:.1%}"
-        if self._screen.console.is_terminal:
-            self._screen.bars.update(self._task, completed=done, total=total, rate=f"{rate:,.0f}", note=note)
-        elif now - self._spoken >= _QUIET_SECONDS and done < total:
-            left = f", {(total - done) / rate:.0f} s left" if rate else ""
-            print(
-                f"{self._name}: {done / total:.0%}, {note}{left}", file=self._screen.console.file, flush=True
-            )
-            self._spoken = now

@@ -20,7 +20,12 @@ def check_transport(
     imports: Imports = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Newest wins, never torn, never blocked, rounds in order, losses noticed, nothing left behind."""
+    """Newest wins, never torn, never blocked, rounds in order, losses noticed, nothing left behind.
+
+    swiftfl check-transport shared_memory
+
+    swiftfl check-transport mine --import mine.py
+    """
     from swiftfl.transports import conformance
     from swiftfl.transports.registry import TRANSPORTS
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from swiftfl.data.dataset import Dataset
-from swiftfl.data.download import Archive, cache_folder, fetch
+from swiftfl.data.download import Archive, fetch
 from swiftfl.data.registry import DATASETS
 from swiftfl.data.source import Stored, joined
 from swiftfl.errors import UserError
+from swiftfl.files import cache_folder
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN = tuple(f"data_batch_{k}.bin" for k in range(1, 6))

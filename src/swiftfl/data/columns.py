@@ -20,7 +20,7 @@ from swiftfl.data.leaf import as_tree
 from swiftfl.data.roles import Roles, roles_of
 from swiftfl.data.source import Indexed, Read, Source, Stored, divided
 from swiftfl.data.tree import leaves
-from swiftfl.errors import UserError
+from swiftfl.errors import UserError, in_one_line
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenData:
     """One set as it was given: its samples, what is a label, and each one's group if that is an entry."""
 
     source: Source
@@ -43,20 +43,20 @@ class Given:
     note: str | None = None
 
 
-def read_given(value: object, what: str, choices: Choices) -> Given:
+def read_given(value: object, what: str, choices: Choices) -> GivenData:
     """The samples of tensors, arrays, tables or a dataset; what is none of them is refused."""
     _refuse(value, what)
     if isinstance(value, torch_data.TensorDataset):
         value = value.tensors
     if is_frame(value):
         pair, groups = table(value, what, choices.label, choices.inputs, choices.groups)
-        return Given(_stored(pair, Roles(), what), Roles(), groups)
+        return GivenData(_stored(pair, Roles(), what), Roles(), groups)
     if isinstance(value, Tensor | np.ndarray | tuple | Mapping) or library_of(value) == "pandas":
         return _columns(value, what, choices)
     return _samples(_formatted(value), what, choices)
 
 
-def _columns(value: object, what: str, choices: Choices) -> Given:
+def _columns(value: object, what: str, choices: Choices) -> GivenData:
     if isinstance(value, tuple) and len(value) == 2 and value[1] is None:
         value = value[0]  # (x, None): no labels
     elif isinstance(value, tuple):
@@ -67,7 +67,7 @@ def _columns(value: object, what: str, choices: Choices) -> Given:
     if choices.groups is not None and isinstance(value, Mapping):
         groups = _entry(value, choices.groups, what)
     chosen = roles.chosen(value, what)
-    return Given(_stored(chosen, roles, what), roles, groups)
+    return GivenData(_stored(chosen, roles, what), roles, groups)
 
 
 def _stored(value: object, roles: Roles, what: str) -> Stored:
@@ -78,15 +78,18 @@ def _stored(value: object, roles: Roles, what: str) -> Stored:
     return Stored(*divided(tree, roles))
 
 
-def _samples(value: Indexed, what: str, choices: Choices) -> Given:
+def _samples(value: Indexed, what: str, choices: Choices) -> GivenData:
     """A map-style dataset: into memory if it fits, else read by position."""
-    if len(value) == 0:
+    try:
+        count = len(value)
+    except Exception as error:  # whatever a dataset of one's own may raise
+        raise UserError(f"{what} has no length: {in_one_line(error)}") from error
+    if count == 0:
         raise UserError(f"{what} is empty")
     try:
         first = value[0]
-    except Exception as error:  # whatever a dataset of one's own may raise
-        reason = (str(error).splitlines() or [""])[0]
-        raise UserError(f"{what}: sample 0 cannot be read: {type(error).__name__}: {reason}") from error
+    except Exception as error:
+        raise UserError(f"{what}: sample 0 cannot be read: {in_one_line(error)}") from error
     roles = roles_of(first, choices.label, choices.inputs, choices.groups, f"{what}: a sample")
     groups = None
     if choices.groups is not None:
@@ -94,12 +97,12 @@ def _samples(value: Indexed, what: str, choices: Choices) -> Given:
     source = Read(value, roles, choices.memory, what)
     needed = source.sample_bytes * len(source)
     if needed <= choices.memory:
-        return Given(source.all(), roles, groups)
+        return GivenData(source.all(), roles, groups)
     note = (
         f"{what}: {len(source):,} samples of {source.sample_bytes:,} bytes do not fit in "
         f"{choices.memory:,.0f} bytes (memory=), so they are read by position whenever they are needed"
     )
-    return Given(source, roles, groups, note)
+    return GivenData(source, roles, groups, note)
 
 
 def _entry(sample: object, key: str, what: str) -> Any:

@@ -62,7 +62,7 @@ class Dataset:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one input, where it is one tensor."""
-        inputs = _first(self.train)[0]
+        inputs = self.first_inputs
         if not isinstance(inputs, Tensor):
             raise UserError(f"{self.name}: its inputs are several tensors, not one of a shape")
         return tuple(inputs.shape[1:])
@@ -71,6 +71,11 @@ class Dataset:
     def size(self) -> int:
         """The number of training samples."""
         return len(self.train)
+
+    @property
+    def first_inputs(self) -> Tree:
+        """The inputs of the first training sample, as a batch of one."""
+        return _first(self.train)[0]
 
     @property
     def first_labels(self) -> Tree | None:

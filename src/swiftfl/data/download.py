@@ -60,13 +60,6 @@ def _complete(archive: Archive, folder: Path) -> bool:
     return bool(sizes) and all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
 
-def cache_folder(name: str) -> Path:
-    """Where files live that can be downloaded again, ~/.cache/swiftfl/NAME on Linux."""
-    import platformdirs
-
-    return platformdirs.user_cache_path("swiftfl") / name
-
-
 def _remove_empty(folders: list[Path]) -> None:
     """Take back the folders that were made for files that did not come."""
     for path in folders:

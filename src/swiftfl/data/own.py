@@ -8,14 +8,14 @@ from itertools import pairwise
 import numpy as np
 from torch import Tensor
 
-from swiftfl.data.columns import Choices, Given, read_given
+from swiftfl.data.columns import Choices, GivenData, read_given
 from swiftfl.data.dataset import Dataset, check_labels
 from swiftfl.data.frames import library_of
 from swiftfl.data.partition import Indices, Partition
 from swiftfl.data.registry import dataset
 from swiftfl.data.source import Chained, Source, Stored, joined
 from swiftfl.data.tree import difference, of_samples
-from swiftfl.errors import UserError
+from swiftfl.errors import UserError, in_one_line
 
 MEMORY = 1e9
 """Bytes of samples that are kept in memory, unless another number is given."""
@@ -90,14 +90,16 @@ def _checked_bytes(memory: object) -> float:
     return memory
 
 
-def _read(value: object, what: str, clients: int | None, choices: Choices) -> tuple[Given, Partition | None]:
+def _read(
+    value: object, what: str, clients: int | None, choices: Choices
+) -> tuple[GivenData, Partition | None]:
     """One set of samples; data that come by client are put one after the other, with who holds what."""
     if isinstance(value, list):
         each = value
     elif _is_function(value):
         if clients is None:
             raise UserError(f"{what} is a function of the client: say how many there are (clients=)")
-        each = [value(k) for k in range(clients)]  # type: ignore[operator]
+        each = [_by_function(value, k, what) for k in range(clients)]
     else:
         return read_given(value, what, choices), None
     if clients is not None and clients != len(each):
@@ -114,10 +116,20 @@ def _read(value: object, what: str, clients: int | None, choices: Choices) -> tu
     ends = np.cumsum([0, *(len(given.source) for given in found)])
     parts = Partition("given", tuple(np.arange(a, b) for a, b in pairwise(ends.tolist())))
     note = next((given.note for given in found if given.note is not None), None)
-    return Given(_one_after_the_other([given.source for given in found]), first.roles, note=note), parts
+    return GivenData(_one_after_the_other([given.source for given in found]), first.roles, note=note), parts
 
 
-def _of_client(value: object, what: str, choices: Choices) -> Given:
+def _by_function(function: object, client: int, what: str) -> object:
+    """What a function of the user's own gives for a client."""
+    try:
+        return function(client)  # type: ignore[operator]
+    except UserError:
+        raise
+    except Exception as error:  # whatever it may raise
+        raise UserError(f"{what}: the function failed for client {client}: {in_one_line(error)}") from error
+
+
+def _of_client(value: object, what: str, choices: Choices) -> GivenData:
     if isinstance(value, tuple) and len(value) == 2 and np.ndim(value[1]) == 0 and value[1] is not None:
         raise UserError(
             f"{what}: a list has one dataset per client, and this is one sample; "
@@ -140,7 +152,7 @@ def _one_after_the_other(sources: list[Source]) -> Source:
     return Chained(sources)
 
 
-def _unlike(one: Given, other: Given) -> str | None:
+def _unlike(one: GivenData, other: GivenData) -> str | None:
     if one.roles.kind != other.roles.kind:
         return f"{_form(one)} and {_form(other)}"
     for a, b in zip(one.source.cut(0, 1), other.source.cut(0, 1), strict=True):
@@ -149,7 +161,7 @@ def _unlike(one: Given, other: Given) -> str | None:
     return None
 
 
-def _form(given: Given) -> str:
+def _form(given: GivenData) -> str:
     return {"alone": "inputs only", "pair": "(input, label)", "last": "a tuple with a label"}.get(
         given.roles.kind, "a dict with a label"
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from swiftfl.data.partition import Indices, Partition
 from swiftfl.errors import UserError
-from swiftfl.registry import Option, Registry, options_of, suggestion
+from swiftfl.registry import Option, Registry, nearest, options_of
 from swiftfl.settings import SettingError, checked_options
 
 PARTITIONS: Registry[Callable[..., Partition]] = Registry("partition")
@@ -57,7 +57,10 @@ def _asked(spec: str) -> tuple[str, dict[str, object]]:
     """The name, and the values of all options."""
     name, colon, text = spec.partition(":")
     if name not in PARTITIONS:
-        raise UserError(f"there is no partition {name!r}: {suggestion(name, map(form, PARTITIONS))}")
+        near = nearest(name, PARTITIONS)
+        hint = f"did you mean {form(near)}? (" if near else "choose from "
+        listed = ", ".join(map(form, PARTITIONS))
+        raise UserError(f"there is no partition {name!r}: {hint}{listed}{')' if near else ''}")
     options = _options(name)
     if colon and (not text or not options):
         raise UserError(f"partition {spec!r}: it is written {form(name)}")

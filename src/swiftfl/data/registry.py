@@ -11,12 +11,12 @@ from pathlib import Path
 
 from swiftfl.data.dataset import Dataset
 from swiftfl.errors import UserError
-from swiftfl.registry import Option, Registry, options_of
+from swiftfl.registry import Option, Registry, absent, options_of
 from swiftfl.settings import checked_options
 
 _log = logging.getLogger(__name__)
 
-DATASETS: Registry[Callable[..., Dataset]] = Registry("dataset")
+DATASETS: Registry[Callable[..., Dataset]] = Registry("dataset", stand_in=absent)
 """Functions that load a dataset; all parameters but `folder` are options."""
 
 

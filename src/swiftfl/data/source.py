@@ -19,9 +19,9 @@ from swiftfl.data.leaf import as_tree
 from swiftfl.data.partition import Indices
 from swiftfl.data.roles import Roles
 from swiftfl.data.tree import Tree, difference, join, leaves, map_tree, signature, size_in_bytes
-from swiftfl.errors import UserError
+from swiftfl.errors import UserError, in_one_line
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 Rows: TypeAlias = tuple[Tree, Tree | None]
 
 
@@ -114,13 +114,13 @@ class Read:
 
     def all(self) -> Stored:
         """Every sample, read once, in order."""
-        _LOG.info("%s: reading %d samples into memory", self._what, len(self))
+        _log.info("%s: reading %d samples into memory", self._what, len(self))
         return Stored(*self.cut(0, len(self)))
 
     def all_labels(self) -> Tree | None:
         """Every sample is read once for it, at the first call."""
         if self._labels is None and divided(self._sample(0), self._roles)[1] is not None:
-            _LOG.info("%s: reading %d samples for their labels", self._what, len(self))
+            _log.info("%s: reading %d samples for their labels", self._what, len(self))
             found = (divided(self._sample(k), self._roles)[1] for k in range(len(self)))
             self._labels = join(torch.stack, [label for label in found if label is not None])
         return self._labels
@@ -146,10 +146,7 @@ class Read:
         except UserError:
             raise
         except Exception as error:  # whatever a dataset of one's own may raise
-            reason = (str(error).splitlines() or [""])[0]
-            raise UserError(
-                f"{self._what}: sample {k} cannot be read: {type(error).__name__}: {reason}"
-            ) from error
+            raise UserError(f"{self._what}: sample {k} cannot be read: {in_one_line(error)}") from error
         what = f"{self._what}: sample {k}"
         return as_tree(self._roles.chosen(sample, what), what)
 

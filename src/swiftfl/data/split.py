@@ -18,8 +18,7 @@ def split(data: Dataset, clients: int, seed: int = 0, spec: str | None = None) -
     Without `spec`: as the data came where they are already split by client, by group where they have groups,
     and IID otherwise.
     """
-    if spec is None:
-        spec = "given" if data.parts is not None else "by_group" if data.groups is not None else "iid"
+    spec = usual_partition(data) if spec is None else spec
     if data.parts is not None and spec != "given":
         raise UserError(
             f"partition {spec}: {data.name} is already split by client; leave partition out, or say given"
@@ -32,6 +31,11 @@ def split(data: Dataset, clients: int, seed: int = 0, spec: str | None = None) -
                 "or give groups= and by_group"
             )
     return partition(spec, data.labels, clients, seed, groups=data.groups, parts=data.parts)
+
+
+def usual_partition(data: Dataset) -> str:
+    """The partition of these data unless another one is asked for."""
+    return "given" if data.parts is not None else "by_group" if data.groups is not None else "iid"
 
 
 def uneven_work(sizes: Sequence[int], batch_size: int) -> str | None:

@@ -19,6 +19,8 @@ def kept(start: State, end: State, move_left_out: bool = False) -> tuple[State, 
     If the model is not finite, the client goes on from the start of the step. If only the memory is not,
     or a move was left out of the client's cell (`moved`), the model is the new one and the memory the old.
     """
+    if end.finite and not move_left_out:
+        return end, False
     if not finite(end.x):
         return State(start.x, start.c + 1, start.memory), True
     if move_left_out or not all(map(finite, end.memory.values())):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from swiftfl.engines.setup import Setup
+from swiftfl.record.facts import Table
 from swiftfl.vector import Vector
 
 WARNING = "warning"
@@ -70,6 +75,12 @@ class Engine(Protocol):
     def figures(self) -> dict[str, Any]:
         """The numbers of the summary that only this engine has."""
 
+    def neighbourhoods(self) -> list[tuple[int, ...]]:
+        """Whom each client may ever have as a neighbour."""
+
+    def client_records(self) -> Table:
+        """How each client stands (`record.facts.CLIENT`, without rates)."""
+
 
 class SimulatedEngine(Engine, Protocol):
     """An engine that moves only when it is told to."""
@@ -80,6 +91,22 @@ class SimulatedEngine(Engine, Protocol):
         It returns earlier after so many seconds of the wall clock, or where the network changes so often
         that hardly a step is finished.
         """
+
+    def record_steps(self, taken: NDArray[np.float64] | None = None) -> None:
+        """Keep every step from here on, for `take_steps`.
+
+        Of steps before a resume, `taken` is how much compute, waiting and communication rows hold of each
+        client, (clients, 3); without it they count as recorded.
+        """
+
+    def take_steps(self) -> Table:
+        """The steps that have ended since the last call (`record.facts.ROW`)."""
+
+    def forget_steps(self) -> None:
+        """Keep no more steps."""
+
+    def edge_records(self, indptr: Sequence[int], indices: Sequence[int]) -> Table:
+        """The newest models that clients have of their neighbours (`record.facts.EDGE`)."""
 
 
 class LiveEngine(Engine, Protocol):

@@ -17,154 +17,26 @@ model of a neighbour, with its own weight at one until the renewal that includes
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, cast
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from swiftfl.engines.assignment import Assignment
+from swiftfl.engines.dynamics import Change, Dynamics, Kind, absent_at_start
 from swiftfl.engines.saved import Saved, Tree
-from swiftfl.errors import UserError
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, from_edges, given, is_uniform
 from swiftfl.streams import stream
 from swiftfl.vector import Weights
 
 _log = logging.getLogger(__name__)
-Kind = Literal["crash", "return", "leave", "join", "sleep", "edge_down", "edge_up", "notice", "renew"]
-OF_A_CLIENT = ("crash", "return", "leave", "join", "sleep")
-OF_AN_EDGE = ("edge_down", "edge_up")
-CHANGES = (*OF_A_CLIENT, *OF_AN_EDGE, "notice", "renew")
 
 
-@dataclass(frozen=True)
-class Change:
-    """One thing that happens to the network: at a time, or after `iteration` client steps in all."""
-
-    time: float | None
-    kind: Kind
-    client: int = -1
-    edge: tuple[int, int] | None = None
-    seconds: float = 0.0
-    draw: int = 0  # of a random change: which draw of its kind it is
-    iteration: int | None = None
-
-    @property
-    def concerns(self) -> str:
-        return f"client {self.client}" if self.edge is None else f"edge {sorted(self.edge)}"
-
-    def check(self, n: int) -> None:
-        if (self.time is None) == (self.iteration is None):
-            raise UserError(
-                f"{self.kind}: give it either a time (in seconds) or an iteration (in client steps)"
-            )
-        if self.time is not None and not (math.isfinite(self.time) and self.time >= 0):
-            raise UserError(f"{self.kind}: the time must be finite and not negative, not {self.time}")
-        if self.iteration is not None and self.iteration < 1:
-            raise UserError(f"{self.kind}: the iteration must be at least 1, not {self.iteration}")
-        if self.kind in OF_A_CLIENT and self.client == -1:
-            raise UserError(f"{self.kind} needs a client")
-        if self.kind in OF_A_CLIENT and not 0 <= self.client < n:
-            raise UserError(f"{self.kind} of client {self.client}: clients are 0 to {n - 1}")
-        if self.kind in OF_AN_EDGE:
-            i, j = self.edge or (-1, -1)
-            if not (0 <= i < n and 0 <= j < n and i != j):
-                raise UserError(f"{self.kind}: {self.edge} is not an edge among {n} clients")
-        if self.kind == "sleep" and not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise UserError(f"sleep of client {self.client} needs positive seconds, not {self.seconds}")
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Events per second: of each client (crash, return of one that is away, sleep) and of each edge."""
-
-    crash: float = 0.0
-    come_back: float = 0.0
-    sleep: float = 0.0
-    sleep_seconds: float = 1.0
-    edge_down: float = 0.0
-    edge_up: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise UserError(f"rate {name} must be finite and not negative, not {getattr(self, name)}")
-
-
-@dataclass(frozen=True)
-class Dynamics:
-    """How the network changes, and how fast it is noticed and repaired."""
-
-    changes: Sequence[Change] = ()
-    rates: Rates = field(default_factory=Rates)
-    notice: float = 0.1
-    renewal: float = 0.05
-    measured: bool = False
-    keep_objective: bool = False
-    measure_every: int = 20
-
-    def check(self, n: int) -> None:
-        for change in self.changes:
-            change.check(n)
-        self._check_order()
-        if self.measure_every < 1:
-            raise UserError(
-                f"influence is measured every 1 step per client or more, not {self.measure_every}"
-            )
-        for name in ("notice", "renewal"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise UserError(f"{name} must be finite and not negative, not {getattr(self, name)}")
-
-    def check_without_clock(self) -> None:
-        """Refuse what takes time, where nothing does."""
-        why = "engine sampled has no clock"
-        for change in self.changes:
-            if change.time is not None:
-                raise UserError(f"{change.kind} at time {change.time}: {why}; give it an iteration instead")
-            if change.kind in ("crash", "sleep"):
-                raise UserError(f"{change.kind} of client {change.client}: {why}; it has leave and return")
-        plain = Dynamics(self.changes, keep_objective=self.keep_objective)
-        for name in ("rates", "notice", "renewal", "measured", "measure_every"):
-            if getattr(self, name) != getattr(plain, name):
-                raise UserError(f"{name} of a network that changes: {why}")
-
-    def _check_order(self) -> None:
-        """That it is known what happens first to each client and each edge."""
-        by_iteration: dict[str, bool] = {}
-        for change in self.changes:
-            counted, what = change.iteration is not None, change.concerns
-            if by_iteration.setdefault(what, counted) != counted:
-                raise UserError(
-                    f"{what} has changes by time and by iteration: "
-                    "what comes first is not known; give all of them one or the other"
-                )
-
-    def check_plan(self, edges: Collection[tuple[int, int]]) -> None:
-        """Refuse planned changes that would change nothing, such as the loss of an edge that is not there.
-
-        Where clients or edges also change at random, that cannot be known before.
-        """
-        rates, up = self.rates, set(edges)
-        away: dict[int, bool] = {}
-        for change in in_order(self.changes):
-            if change.edge is not None:
-                edge = (min(change.edge), max(change.edge))
-                if (change.kind == "edge_up") == (edge in up) and not (rates.edge_down or rates.edge_up):
-                    state = "is up already" if edge in up else "is not there"
-                    raise UserError(f"{change.kind} of {change.concerns}: it {state} by then")
-                (up.add if change.kind == "edge_up" else up.discard)(edge)
-            elif change.kind in OF_A_CLIENT and not (rates.crash or rates.come_back):
-                comes = change.kind in ("join", "return")
-                if away.setdefault(change.client, change.kind == "join") != comes:
-                    state = "is not there" if away[change.client] else "is there already"
-                    raise UserError(f"{change.kind} of {change.concerns}: it {state} by then")
-                away[change.client] = change.kind in ("crash", "leave")
-
-
-def in_order(changes: Iterable[Change]) -> list[Change]:
-    """As they happen to each client and each edge, whose changes are all by time or all by iteration."""
-    return sorted(changes, key=lambda change: change.iteration or change.time or 0.0)
+def possible_neighbours(weights: Sequence[Weights], network: Membership | None) -> list[tuple[int, ...]]:
+    """Whom each client may ever have as a neighbour: by its first weights, and by planned edges."""
+    near = [dict.fromkeys(w.of) for w in weights]
+    for i, k in () if network is None else sorted(network.possible_edges()):
+        near[i][k] = near[k][i] = None
+    return [tuple(those) for those in near]
 
 
 class Membership:
@@ -185,17 +57,10 @@ class Membership:
         self.influence = self.given
         self.edges: set[tuple[int, int]] = {(int(i), int(j)) for i, j in topology.edges.tolist()}
         self.up = set(self.edges)
-        self.present = self._present_at_start()
+        self.present = set(range(self.n)) - absent_at_start(dynamics.changes)
         self.known = set(self.present)
         self.draws: dict[str, int] = {}
         self.renewals = 0
-
-    def _present_at_start(self) -> set[int]:
-        first: dict[int, str] = {}
-        for change in in_order(self.dynamics.changes):
-            if change.kind in OF_A_CLIENT:
-                first.setdefault(change.client, change.kind)
-        return {i for i in range(self.n) if first.get(i) != "join"}
 
     def first_changes(self) -> list[Change]:
         """What is scheduled from the start: the given changes, and the first random ones."""
@@ -301,6 +166,12 @@ class Membership:
         With each client's weights goes by how much its step size is scaled.
         """
         self.renewals += 1
+        renewed = self.coefficients()
+        _log.debug("renewal %d: new coefficients for %d clients", self.renewals, len(renewed))
+        return renewed
+
+    def coefficients(self) -> dict[int, tuple[Weights, float]]:
+        """Those of the network as it is now."""
         renewed: dict[int, tuple[Weights, float]] = {}
         for members in self.components():
             if len(members) == 1:
@@ -311,7 +182,6 @@ class Membership:
             for position, (i, scale) in enumerate(zip(members, self._scales(members), strict=True)):
                 w = coefficients.weights(position)
                 renewed[i] = Weights(w.own, {members[k]: value for k, value in w.of.items()}), scale
-        _log.debug("renewal %d: new coefficients for %d clients", self.renewals, len(renewed))
         return renewed
 
     def assignments(self) -> dict[int, Assignment]:
@@ -377,26 +247,6 @@ class Membership:
             saved["influence"].fail("is not positive")
         self.draws = {key: drawn.integer() for key, drawn in saved["draws"].entries().items()}
         self.renewals = saved["renewals"].integer()
-
-
-def read_change(saved: Saved, n: int) -> Change:
-    """A change that a checkpoint has planned."""
-    kind, edge = saved["kind"].text(), saved["edge"]
-    if kind not in CHANGES:
-        saved["kind"].fail(f"is {kind!r}, which is no change of a network")
-    lowest = 0 if kind in OF_A_CLIENT or kind == "notice" else -1
-    time, iteration = saved["time"], saved["iteration"]
-    change = Change(
-        None if time.missing else time.number(0.0),
-        cast(Kind, kind),
-        saved["client"].integer(lowest, n - 1),
-        None if edge.missing else edge.edge(n),
-        saved["seconds"].number(0.0),
-        saved["draw"].integer(),
-        None if iteration.missing else iteration.integer(1),
-    )
-    change.check(n)
-    return change
 
 
 def connected(n: int, edges: Collection[tuple[int, int]]) -> list[int]:

@@ -32,7 +32,7 @@ class Pool:
         name = self._names.get(id(x))
         if name is None:
             name = self._names[id(x)] = str(len(self.arrays))
-            self.arrays[name] = x
+            self.arrays[name] = np.asarray(x)
         return name
 
 
@@ -43,10 +43,10 @@ def pack_number(x: float) -> float | str:
 
 
 class Arrays:
-    """The arrays of a saved tree; `like` is a model of the run that reads them."""
+    """The arrays of a saved tree; `like` is a model of the run that reads them, `message` what it sends."""
 
-    def __init__(self, arrays: Mapping[str, Vector], like: Vector) -> None:
-        self.arrays, self.like = arrays, like
+    def __init__(self, arrays: Mapping[str, Vector], like: Vector, message: Vector) -> None:
+        self.arrays, self.like, self.message = arrays, like, message
         self._finite: dict[str, bool] = {}
 
     def finite(self, name: str) -> bool:
@@ -192,6 +192,10 @@ class Saved:
         """An array as long as a model."""
         return self.array_like(self._arrays.like)
 
+    def message(self) -> Vector:
+        """What clients publish or exchange: models, or whatever the algorithm sends; finite numbers."""
+        return self.finite(self._arrays.message)
+
     def finite(self, like: Vector | None = None) -> Vector:
         """A model, or an array like another one, of finite numbers."""
         x = self.vector() if like is None else self.array_like(like)
@@ -200,8 +204,8 @@ class Saved:
         return x
 
 
-def saved_tree(tree: object, arrays: Mapping[str, Vector], like: Vector) -> Saved:
-    return Saved(tree, Arrays(arrays, like))
+def saved_tree(tree: object, arrays: Mapping[str, Vector], like: Vector, message: Vector) -> Saved:
+    return Saved(tree, Arrays(arrays, like, message))
 
 
 Tree = dict[str, Any]

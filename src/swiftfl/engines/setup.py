@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
-from swiftfl.algorithm import Algorithm
+from swiftfl.algorithm import (
+    Algorithm,
+    FirstMessage,
+    client_check_of,
+    first_message_of,
+    relies_on_the_start,
+    why_only_simulated,
+)
 from swiftfl.client import Client, State
 from swiftfl.costs import Costs
 from swiftfl.engines.membership import Membership
 from swiftfl.errors import UserError
+from swiftfl.mixing import mix_by
+from swiftfl.recycled import like
 from swiftfl.sample import Batch
 from swiftfl.schedule import StepSize, is_per_step
 from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.vector import Vector, Weights
-from swiftfl.verbs import Verb
-from swiftfl.workload.base import Workload
+from swiftfl.verbs import Mix, Verb
+from swiftfl.workload.base import Workload, placed
 
+S = TypeVar("S")
 Barrier = Literal["neighbours", "global"]
 Buffers = Literal["averaged", "own"]
 """Whether running buffers (of BatchNorm) are averaged with the models, or stay each client's own."""
@@ -59,6 +69,29 @@ class LocalStepSize:
         return self._value
 
 
+class Services(dict[type, S]):
+    """Who serves which verb; whatever else a step yields is refused."""
+
+    def __missing__(self, kind: type) -> NoReturn:
+        raise UserError(
+            f"the step of the algorithm yields {_a(kind.__name__)}, which is no verb: it must ask with "
+            "`yield from`, as in `yield from Publish(...)` (docs/verbs.md)"
+        )
+
+
+def require_generator(algorithm: Algorithm[Verb], step: object) -> None:
+    """That a step can be run: a function without `yield` gives its value and no generator."""
+    if not isinstance(step, Generator):
+        raise UserError(
+            f"the step of the algorithm {algorithm.name} has no `yield`, so is no generator: it must ask the "
+            "world with `yield from` (docs/verbs.md)"
+        )
+
+
+def _a(word: str) -> str:
+    return f"an {word}" if word[:1] in "aeiouAEIOU" else f"a {word}"
+
+
 def refuse_rounds(algorithm: Algorithm[Verb]) -> Callable[..., NoReturn]:
     """What serves verbs of rounds where an algorithm says that it has none.
 
@@ -74,6 +107,26 @@ def refuse_rounds(algorithm: Algorithm[Verb]) -> Callable[..., NoReturn]:
         )
 
     return refuse
+
+
+def own_messages(setup: Setup) -> FirstMessage | None:
+    """How an algorithm makes the first message that it sends instead of models; None if it sends these."""
+    first, name = first_message_of(setup.algorithm), setup.algorithm.name
+    unlike_models = first is not None or why_only_simulated(setup.algorithm) is not None
+    if unlike_models and not isinstance(setup.codec(), Identity):
+        raise UserError(f"{name} does not send models, which is what codecs are for: leave out the codec")
+    if setup.network is not None and relies_on_the_start(setup.algorithm):
+        raise UserError(f"{name} relies on the clients and links of the start: its network cannot change")
+    return first
+
+
+def refuse_in_live(algorithm: Algorithm[Verb]) -> None:
+    """Live engines carry whole models, and each client reaches its own cell and its neighbours' only."""
+    why = why_only_simulated(algorithm)
+    if why is not None:
+        raise UserError(
+            f"{algorithm.name} {why}, which processes cannot do yet: use --engine virtual or sampled"
+        )
 
 
 _OF_AN_ALGORITHM = ("name", "in_rounds", "rule", "step")  # the members of `Algorithm`
@@ -104,6 +157,8 @@ class Setup:
     codec: MakeCodec = Identity
     """What models pass through on their way to neighbours."""
     buffers: Buffers = "averaged"
+    workers: int = 1
+    """Processes in which a simulated run computes, its own too; 0: one per core. No bit depends on it."""
 
     def __post_init__(self) -> None:
         missing = [name for name in _OF_AN_ALGORITHM if not hasattr(self.algorithm, name)]
@@ -129,6 +184,10 @@ class Setup:
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
         self.costs.check_clients(self.n)
+        check = client_check_of(self.algorithm)
+        if check is not None:
+            for i in range(self.n):
+                check(self.client(i))
 
     @property
     def n(self) -> int:
@@ -150,11 +209,27 @@ class Setup:
         if self.buffers == "averaged":
             return average
         count = self.workload.buffers
-        return np.concatenate((average[:-count], own[-count:]))
+        return np.concatenate((average[:-count], own[-count:]), out=like(average))
+
+    def mixed(self, verb: Mix, inbox: Mapping[int, Vector]) -> Vector:
+        """What the rule of a `Mix` makes of these models; running buffers may have to stay."""
+        assert verb.rule is not None
+        if not self.own_buffers:
+            return mix_by(verb.rule, verb.w, verb.x, inbox, self.workload.buffers)
+        count = self.own_buffers
+        averaged = {k: inbox[k][:-count] for k in verb.w.of if k in inbox}
+        half = mix_by(verb.rule, verb.w, verb.x[:-count], averaged, 0)
+        return np.concatenate((half, verb.x[-count:]))
 
     def first_state(self, x: Vector, c: int = 1) -> State:
         """A client that starts from model x at step c, with nothing to remember yet."""
+        x = placed(self.workload, x)
         return State(x, c, self.algorithm.rule.init(x))
+
+    def placed(self, state: State) -> State:
+        """A state from elsewhere, its vectors where the workload computes."""
+        memory = {name: placed(self.workload, array) for name, array in state.memory.items()}
+        return State(placed(self.workload, state.x), state.c, memory)
 
     def steps_of(self, i: int) -> float:
         """After how many local steps client i has finished."""

@@ -8,14 +8,20 @@ how large a message is: as the codec leaves the model.
 |---|---|---|
 | Publish | | one per receiver |
 | Mix | one, if there is a weight for a neighbour | |
-| Exchange | (by its Mix) | one per neighbour of the exchange |
+| Exchange | (by its Mix) | one per receiver |
+| Scatter | | one per receiver, of the size of the fragment |
+| Gather | one, if anything has arrived | |
 | AverageWith | one, of the client that begins | one request with its model; the partner sends one answer |
 | Overlapped | as its averaging | as its averaging |
 | AllReduce | one | 2 (n - 1) of size / n each, as a ring of n clients does it |
 | AllReduce by a server | one | one, to the server, which is no client: its answers are not counted |
+| ... with weight 0 | | none: the client only listens |
 
-Gradient, Fetch, Load and Add send nothing. What an engine sends on its own account is not counted either:
-first models, the last model of a client that has finished, news of the network.
+| Load of another's cell | | the owner sends one |
+| Add to another's cell | one | one |
+
+Gradient, Fetch, and Load and Add of one's own cell send nothing. What an engine sends on its own account is
+not counted either: first models, the last model of a client that has finished, news of the network.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from swiftfl.verbs import AllReduce, Exchange, Mix, Publish
+from swiftfl.verbs import AllReduce, Exchange, Mix, Publish, Scatter
 
 Communication = dict[str, list[int]]
 
@@ -41,12 +47,19 @@ class Traffic:
         self.messages += receivers
         self.bytes += receivers * size
 
+    def scatter(self, verb: Scatter, size: int) -> None:
+        self.messages += len(verb.to)
+        self.bytes += len(verb.to) * size
+
+    def gather(self, arrived: bool) -> None:
+        self.rounds += arrived
+
     def mix(self, verb: Mix) -> None:
         if verb.w.of:
             self.rounds += 1
 
     def exchange(self, verb: Exchange, size: int) -> None:
-        receivers = len(verb.neighbours)
+        receivers = len(verb.receivers)
         self.messages += receivers
         self.bytes += receivers * size
 
@@ -61,9 +74,20 @@ class Traffic:
         self.messages += 1
         self.bytes += size
 
+    def give(self, size: int) -> None:
+        """Of the client whose cell another one loads."""
+        self.messages += 1
+        self.bytes += size
+
+    def add(self, size: int) -> None:
+        """Of the client that changes another one's cell."""
+        self.rounds += 1
+        self.messages += 1
+        self.bytes += size
+
     def all_reduce(self, verb: AllReduce, clients: int, size: int) -> None:
-        """`clients` take part; one by itself sends nothing."""
-        if clients == 1:
+        """`clients` take part; one by itself sends nothing, nor does one that only listens to a server."""
+        if clients == 1 or (verb.by_server and verb.weight == 0):
             return
         self.rounds += 1
         if verb.by_server:

@@ -9,19 +9,21 @@ import numpy as np
 from pydantic import ConfigDict, field_validator, model_validator
 
 from swiftfl.algorithms import ALGORITHMS
-from swiftfl.errors import UserError
 from swiftfl.experiment.options import (
     COMMON,
     OF_STEP_SIZES,
     Tree,
     algorithm_options,
     options_owner,
+    refuse_of_other_rules,
     schedules_with,
     users_of,
 )
+from swiftfl.experiment.own import own_name
 from swiftfl.experiment.section import Section
 from swiftfl.graph.methods import method_names
-from swiftfl.registry import options_of, suggestion
+from swiftfl.mixing import MIXINGS, MixRule
+from swiftfl.registry import UnknownNameError, options_of
 from swiftfl.rules import RULES, Clipped, Moments, UpdateRule
 from swiftfl.schedule import SCHEDULES, StepSize, after_warmup
 from swiftfl.settings import NotBelowZero, Positive, SettingError, checked_options, no_such_setting
@@ -33,12 +35,19 @@ class StepSizeConfig(Section):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     initial: NotBelowZero = 0.1
+    """The step size (learning rate)."""
     warmup: NotBelowZero = 0.0
+    """Epochs until the step size is reached, linearly."""
+    corrected: bool = False
+    """Of swift: steps are as long as the time that they span; `step_size: corrected` for short."""
     schedule: str = "step"
+    """How the step size changes after that; options of the schedule stand beside."""
 
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, tree: Any) -> Any:
+        if tree == "corrected":
+            tree = {"corrected": True}
         if not isinstance(tree, Mapping) or not isinstance(tree.get("schedule", "step"), str):
             return tree
         name = tree.get("schedule", "step")
@@ -66,7 +75,7 @@ class StepSizeConfig(Section):
 
 
 class AlgorithmConfig(Section):
-    """What the clients do: an algorithm, an update rule, and the options of both beside these keys.
+    """What the clients do: an algorithm, an update rule, a mixing rule, and their options beside these keys.
 
     `clip` is the largest norm of a gradient; `moments` says what averaging does to what the rule remembers.
     """
@@ -74,11 +83,19 @@ class AlgorithmConfig(Section):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = "swift"
+    """The algorithm."""
     weights: str | None = None
+    """How clients weigh their neighbours; by default as the algorithm is made for."""
     rule: str = "sgd"
+    """The update rule (optimizer)."""
     step_size: StepSizeConfig = StepSizeConfig()
+    """The step size and how it changes."""
     clip: Positive | None = None
+    """The largest norm of a gradient; longer ones shrink."""
     moments: Moments = "kept"
+    """When models are averaged, what the rule remembers is kept or reset."""
+    mixing: str = "plain"
+    """How models are averaged where a neighbour may be bad: plain, clipped, trimmed."""
 
     @model_validator(mode="before")
     @classmethod
@@ -86,19 +103,43 @@ class AlgorithmConfig(Section):
         if not isinstance(tree, Mapping):
             return tree
         name, rule = tree.get("name", "swift"), tree.get("rule", "sgd")
-        if not (isinstance(name, str) and isinstance(rule, str)):
+        mixing = tree.get("mixing", "plain")
+        if not (isinstance(name, str) and isinstance(rule, str) and isinstance(mixing, str)):
             return tree
-        known = algorithm_options(name, rule)
+        name = own_name(name)
+        known = algorithm_options(name, rule, mixing)
         given = {key: value for key, value in tree.items() if key not in COMMON}
-        values = checked_options(options_owner(name, rule), known, given, "algorithm.", users_of)
-        return {**{key: value for key, value in tree.items() if key in COMMON}, **values}
+        refuse_of_other_rules(given, known, rule)
+        values = checked_options(options_owner(name, rule, mixing), known, given, "algorithm.", users_of)
+        common = {key: value for key, value in tree.items() if key in COMMON}
+        return {**common, "name": name, **values}
 
     @field_validator("weights")
     @classmethod
     def _method_exists(cls, name: str | None) -> str | None:
         if name is not None and name not in method_names():
-            raise UserError(f"there is no weight method {name!r}: {suggestion(name, method_names())}")
+            raise UnknownNameError("weight method", name, method_names())
         return name
+
+    @model_validator(mode="after")
+    def _steps_can_be_corrected(self) -> AlgorithmConfig:
+        if self.step_size.corrected and not ALGORITHMS[self.name].corrects_steps:
+            able = ", ".join(name for name, entry in ALGORITHMS.items() if entry.corrects_steps)
+            raise SettingError(
+                "algorithm.step_size.corrected", f"has no effect on {self.name}, only on {able}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _mixing_has_an_effect(self) -> AlgorithmConfig:
+        if self.mixing != "plain" and not ALGORITHMS[self.name].weighted:
+            able = ", ".join(name for name, entry in ALGORITHMS.items() if entry.weighted)
+            raise SettingError(
+                "algorithm.mixing",
+                f"{self.mixing} has no effect on {self.name}, which does not average with its neighbours by "
+                f"their weights: only on {able}",
+            )
+        return self
 
     @model_validator(mode="after")
     def _moments_have_an_effect(self) -> AlgorithmConfig:
@@ -131,3 +172,8 @@ class AlgorithmConfig(Section):
     def update_rule(self) -> UpdateRule:
         rule = RULES[self.rule](**self.rule_options)
         return rule if self.clip is None else Clipped(rule, self.clip)
+
+    def mix_rule(self) -> MixRule | None:
+        """None for the plain average."""
+        given, make = self.model_extra or {}, MIXINGS[self.mixing]
+        return make(**{key: given[key] for key in options_of(make)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,27 +21,47 @@ from swiftfl.data.batches import Batches
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.partition import Partition
 from swiftfl.data.registry import dataset
+from swiftfl.data.shift import Drift
 from swiftfl.data.split import split, uneven_work
 from swiftfl.engines import Setup
-from swiftfl.engines.membership import Dynamics, Membership
-from swiftfl.engines.simulation.sampled import Sampled
-from swiftfl.engines.simulation.virtual import Virtual
-from swiftfl.errors import UserError
+from swiftfl.engines.dynamics import Dynamics
+from swiftfl.engines.membership import Membership
+from swiftfl.engines.setup import own_messages, refuse_in_live
+from swiftfl.engines.simulation.helpers import AUTO
+from swiftfl.engines.simulation.sampled import SampledEngine
+from swiftfl.engines.simulation.virtual import VirtualEngine
+from swiftfl.errors import UserError, in_one_line
+from swiftfl.experiment.accountant import require_accountant
 from swiftfl.experiment.algorithm_config import AlgorithmConfig
+from swiftfl.experiment.code import code_of
 from swiftfl.experiment.config import Config, TopologyConfig
+from swiftfl.experiment.devices import costs_of
+from swiftfl.experiment.given import Given
+from swiftfl.experiment.learning_config import ModelConfig
 from swiftfl.experiment.network_config import NetworkConfig
+from swiftfl.experiment.own import metrics_by_name
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
-from swiftfl.graph.influence import given, proportional_to, uniform
+from swiftfl.graph.influence import given as given_influence
+from swiftfl.graph.influence import proportional_to, uniform
 from swiftfl.memory import require_memory
 from swiftfl.moments import ResetMoments
+from swiftfl.registry import GIVEN, was_given
+from swiftfl.robust import RobustMixing
 from swiftfl.rules import UpdateRule
+from swiftfl.schedule import Scaled, StepSize, after_warmup
+from swiftfl.transports.codec import MakeCodec
+from swiftfl.transports.poison import PoisonedCodec
+from swiftfl.transports.ranks import local_rank_here
 from swiftfl.transports.registry import CODECS
 from swiftfl.verbs import Verb
 from swiftfl.workload.base import Workload
 from swiftfl.workload.emulated import Emulated
-from swiftfl.workload.models import model
+from swiftfl.workload.losses import LOSSES
+from swiftfl.workload.models import Factory, model
 from swiftfl.workload.module import ModuleWorkload
+from swiftfl.workload.placement import device_of
+from swiftfl.workload.private import Private
 
 _log = logging.getLogger(__name__)
 
@@ -59,37 +79,53 @@ class Parts:
     notes: tuple[str, ...] = ()
     """What the user should know of the data before the run."""
 
-    def engine(self, name: str) -> Virtual | Sampled:
-        return Virtual(self.setup) if name == "virtual" else Sampled(self.setup)
+    def engine(self, name: str) -> VirtualEngine | SampledEngine:
+        return VirtualEngine(self.setup) if name == "virtual" else SampledEngine(self.setup)
 
 
-def build(config: Config) -> Parts:
-    """Make everything; whatever is impossible in a configuration is said here, before anything runs."""
+def build(config: Config, given: Given | None = None) -> Parts:
+    """Make everything; whatever is impossible in a configuration is said here, before anything runs.
+
+    Objects that were `given` take the place of what the configuration names.
+    """
+    given = given or Given()
+    given.check(config)
     torch.set_num_threads(1)  # more threads make a busy machine ten times slower
     graph = build_topology(config.topology, config.seed)
-    data = dataset(config.data.dataset, config.data.folder, **config.data.options)
+    data = given.data or dataset(config.data.dataset, config.data.folder, **config.data.options)
     parts = split(data, graph.n, config.seed, config.data.partition)
+    size, drop_last = config.data.batch_size, config.data.drop_last
+    batches = [Batches(parts[i], size, config.seed, client=i, drop_last=drop_last) for i in range(graph.n)]
+    steps = [each.steps_per_epoch for each in batches]
+    shifts = [shift.make() for shift in config.data.shift]
     workload = ModuleWorkload(
-        model(config.model.name, data.shape, data.classes or 1, config.model.norm, **config.model.options),
+        given.model or build_model(config.model, data),
         data,
+        loss=given.loss or (None if config.model.loss is None else LOSSES[config.model.loss]),
         augment=Augment(seed=config.seed) if config.data.augment else None,
-        device=build_device(config.model.device),
+        drift=Drift(shifts, data, parts.sizes, steps, config.seed) if shifts else None,
+        device=build_device(config.model, config.engine.name),
+        vectors=config.model.vectors,
         batching=config.model.batching,
         seed=config.seed,
-        name=config.model.name,
-        metrics=config.evaluation.metrics,
+        name=config.model.name.removeprefix(GIVEN),
+        metrics={
+            **metrics_by_name([name for name in config.evaluation.metrics if not was_given(name)]),
+            **given.metrics,
+        },
     )
     method = weights_method(config.algorithm)
     coefficients = communication_coefficients(graph, build_influence(config, parts), method)
-    size, drop_last = config.data.batch_size, config.data.drop_last
-    batches = [Batches(parts[i], size, config.seed, client=i, drop_last=drop_last) for i in range(graph.n)]
+    learning: Workload = workload
+    if config.privacy.noise:
+        learning = build_private(config, workload, parts)
     pause = config.engine.live.gradient_seconds if config.engine.real else None
     setup = Setup(
-        algorithm=build_algorithm(config.algorithm, graph, config.seed),
-        workload=workload if pause is None else Emulated(workload, pause),
+        algorithm=build_algorithm(config.algorithm, graph, config.seed, given),
+        workload=learning if pause is None else Emulated(workload, pause),
         weights=[coefficients.weights(i) for i in range(graph.n)],
         batches=batches,
-        step_size=config.algorithm.step_size.make(config.engine.epochs),
+        step_size=build_step_size(config, given),
         influence=coefficients.influence.tolist(),
         costs=build_costs(config),
         barrier=config.engine.barrier,
@@ -98,14 +134,44 @@ def build(config: Config) -> Parts:
         iterations=config.engine.iterations,
         seed=config.seed,
         network=build_network(config, coefficients),
-        codec=partial(CODECS[config.engine.codec], **config.engine.codec_options),
+        codec=build_codec(config, graph.n),
         buffers=config.model.buffers,
+        workers=AUTO if config.engine.workers == "auto" else config.engine.workers,
     )
+    if config.engine.real:
+        refuse_in_live(setup.algorithm)
+    else:
+        own_messages(setup)  # or says why not
     check_memory(config.engine.name, graph.n, workload, setup.algorithm.rule)
     _log.debug("built %d clients, %d edges, models of %d parameters", graph.n, graph.m, workload.parameters)
     uneven = uneven_work(parts.sizes, size) if config.engine.epochs is not None else None
     notes = data.notes if uneven is None else (*data.notes, uneven)
     return Parts(data, parts, workload, graph, coefficients, setup, notes)
+
+
+def build_model(config: ModelConfig, data: Dataset) -> Factory:
+    """The named model, for these data."""
+    return model(config.name, data.shape, data.classes or 1, config.norm, **config.options)
+
+
+def build_private(config: Config, workload: ModuleWorkload, parts: Partition) -> Private:
+    """The workload with noise; what could not be accounted for is refused."""
+    require_accountant()
+    everything = np.concatenate(parts.parts)
+    if np.unique(everything).size < everything.size:
+        raise UserError(
+            f"privacy: partition {parts.name} uses samples more than once, which is not accounted for"
+        )
+    about = config.privacy
+    return Private(workload, about.clip, about.noise, config.seed, about.secret)
+
+
+def build_step_size(config: Config, given: Given) -> StepSize:
+    """The named schedule, or the function that was given."""
+    c = config.algorithm.step_size
+    if given.schedule is None:
+        return c.make(config.engine.epochs)
+    return after_warmup(Scaled(c.initial, given.schedule), c.warmup)
 
 
 _KEPT = {"virtual": 2, "sampled": 2, "local": 3}
@@ -124,7 +190,17 @@ def check_memory(engine: str, clients: int, workload: Workload, rule: UpdateRule
     )
 
 
-def build_device(name: str) -> str:
+def build_device(config: ModelConfig, engine: str) -> str:
+    """The device of this process: under MPI, ranks of one machine take its GPUs in turn; forks cannot."""
+    number = local_rank_here() if engine == "mpi" else None
+    device = "cpu" if engine == "local" else device_of(config.device, number or 0)
+    if device.startswith("cuda"):
+        torch.backends.cudnn.deterministic = config.deterministic
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.tf32
+    return usable_device(device)
+
+
+def usable_device(name: str) -> str:
     """The name of a device that works here."""
     try:
         torch.zeros(1, device=name).item()
@@ -138,19 +214,33 @@ def build_topology(config: TopologyConfig, seed: int) -> Topology:
     if isinstance(config.edges, str):
         return read_topology(config.edges)
     if config.edges is not None:
-        return Topology(config.clients, config.edges)
+        try:
+            return Topology(config.clients, config.edges)
+        except UserError as error:
+            raise UserError(f"topology.edges: {error}") from None
     return topology(config.name, config.clients, config.clusters, seed, **config.options)
 
 
 def resolve(config: Config) -> Config:
-    """The same run with nothing left to look up: the edges of a file, and the weights' method."""
+    """The same run with nothing left to look up: edges and devices of files, the weights' method, digests of
+    code."""
     changes: dict[str, Any] = {"algorithm.weights": weights_method(config.algorithm)}
+    changes["sources"] = code_of(config)
     if isinstance(config.topology.edges, str):
         graph = build_topology(config.topology, config.seed)
         changes["topology.name"] = Path(config.topology.edges).name
         changes["topology.clients"] = graph.n
         changes["topology.edges"] = graph.edges.tolist()
+    if config.engine.costs.devices is not None:
+        changes |= _costs_of_devices(config, config.engine.costs.devices)
     return config.with_changes(changes)
+
+
+def _costs_of_devices(config: Config, file: str) -> dict[str, Any]:
+    """The numbers of a trace in its place; links keep the common latency."""
+    found = costs_of(file, build_topology(config.topology, config.seed), config.data.batch_size, config.seed)
+    links = [{**link, "latency": config.engine.costs.latency} for link in found["engine.costs.links"]]
+    return {**found, "engine.costs.links": links, "engine.costs.devices": None}
 
 
 def build_influence(config: Config, parts: Partition) -> np.ndarray:
@@ -159,12 +249,14 @@ def build_influence(config: Config, parts: Partition) -> np.ndarray:
         return uniform(len(parts))
     if config.influence == "data":
         return proportional_to(parts.sizes)
-    return given([float(score) for score in config.influence], len(parts))
+    return given_influence([float(score) for score in config.influence], len(parts))
 
 
 def build_costs(config: Config) -> Costs:
+    if config.engine.costs.devices is not None:
+        config = config.with_changes(_costs_of_devices(config, config.engine.costs.devices))
     c = config.engine.costs
-    plain = c.model_dump(exclude={"slowdowns", "links"})
+    plain = c.model_dump(exclude={"slowdowns", "links", "devices"})
     return Costs(
         **plain,
         slowdowns=tuple(Slowdown(s.client, s.factor, s.start, s.end or math.inf) for s in c.slowdowns),
@@ -189,11 +281,35 @@ def build_network(config: Config, coefficients: Coefficients) -> Callable[[], Me
         measure_every=c.measure_every,
     )
     dynamics.check(coefficients.topology.n)
-    dynamics.check_plan([(i, j) for i, j in coefficients.topology.edges.tolist()])
+    edges = {(i, j) for i, j in coefficients.topology.edges.tolist()}
+    dynamics.check_plan(edges)
+    dynamics.check_presence(coefficients.topology.n, timed=config.engine.name == "virtual")
+    check_edges(config, dynamics, edges)
     if config.engine.name == "sampled":
         dynamics.check_without_clock()
     given = coefficients.influence.tolist()
     return lambda: Membership(coefficients.topology, given, coefficients.method, dynamics, config.seed)
+
+
+def build_codec(config: Config, clients: int) -> MakeCodec:
+    """The named codec, behind what clients that misbehave do to their models."""
+    codec: MakeCodec = partial(CODECS[config.engine.codec], **config.engine.codec_options)
+    poisons = config.faults.poisons(clients)
+    return (lambda: PoisonedCodec(codec(), poisons, config.seed)) if poisons else codec
+
+
+def check_edges(config: Config, dynamics: Dynamics, edges: Collection[tuple[int, int]]) -> None:
+    """Refuse changes of edges that the algorithm would not notice."""
+    entry, rates = ALGORITHMS[config.algorithm.name], dynamics.rates
+    planned = [(change, change.edge) for change in dynamics.changes if change.edge is not None]
+    if entry.edges == "none" and (rates.edge_down or rates.edge_up):
+        raise UserError(f"rates of edges have no effect: the clients of {entry.name} average over all")
+    for change, (i, k) in planned:
+        what = f"{change.kind} of {change.concerns} has no effect"
+        if entry.edges == "none":
+            raise UserError(f"{what}: the clients of {entry.name} average over all, not along edges")
+        if entry.edges == "first" and (min(i, k), max(i, k)) not in edges:
+            raise UserError(f"{what}: {entry.name} draws its pairs from the edges of the start")
 
 
 def weights_method(config: AlgorithmConfig) -> str:
@@ -201,7 +317,26 @@ def weights_method(config: AlgorithmConfig) -> str:
     return config.weights or ALGORITHMS[config.name].weights
 
 
-def build_algorithm(config: AlgorithmConfig, graph: Topology, seed: int) -> Algorithm[Verb]:
-    context = Context(graph, config.update_rule(), seed)
-    algorithm = ALGORITHMS[config.name].make(context, **config.options)
-    return ResetMoments(algorithm) if config.moments == "reset" else algorithm
+def _made(make: Callable[[Context], Algorithm[Verb]], context: Context) -> Algorithm[Verb]:
+    """An algorithm by a function of the user's own."""
+    try:
+        return make(context)
+    except UserError:
+        raise
+    except Exception as error:  # whatever it may raise
+        raise UserError(f"algorithm: the function that makes it failed: {in_one_line(error)}") from error
+
+
+def build_algorithm(
+    config: AlgorithmConfig, graph: Topology, seed: int, given: Given | None = None
+) -> Algorithm[Verb]:
+    """The named algorithm with the configuration's update rule, or the one that was given."""
+    own = None if given is None else given.algorithm
+    if own is not None and not callable(own):
+        algorithm = own
+    else:
+        context = Context(graph, config.update_rule(), seed, config.step_size.corrected)
+        made = ALGORITHMS[config.name].make(context, **config.options) if own is None else _made(own, context)
+        algorithm = ResetMoments(made) if config.moments == "reset" else made
+    mixing = config.mix_rule()
+    return algorithm if mixing is None else RobustMixing(algorithm, mixing)

@@ -19,15 +19,19 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import resolve
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.differences import difference
+from swiftfl.experiment.given import Given
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, JobProgress, run_jobs
 from swiftfl.experiment.run import Progress, resume, run
+from swiftfl.experiment.worker import load
 from swiftfl.lock import locked
 from swiftfl.record import RunFolder
 
 _log = logging.getLogger(__name__)
 
 _SAVE_SECONDS = 60.0
+_OBJECTS = "swiftfl.api.own_experiment:objects_of"
+"""Finds the objects of an experiment of the user's own; by its name, as jobs are: it is a layer above."""
 DIVERGED = "the run diverged: see its events.jsonl"
 
 
@@ -159,13 +163,21 @@ def run_or_resume(path: Path, config: Config, progress: Progress, checkpoint_sec
     """A run that has saved something goes on; one that has not starts anew, with the same result."""
     if (path / "summary.json").is_file():
         return
+    given = objects_of(config)
     if begun(path):
-        # The same run may find its data elsewhere this time.
-        RunFolder.open(path).write_json("config.json", config.model_dump(mode="json"))
-        resume(path, progress, checkpoint_seconds)
+        # The same run may find its data elsewhere this time; that its code is the same is checked.
+        folder = RunFolder.open(path)
+        sources = folder.read_json("config.json").get("sources", {})
+        folder.write_json("config.json", {**config.model_dump(mode="json"), "sources": sources})
+        resume(path, progress, checkpoint_seconds, given=given)
     else:
         shutil.rmtree(path, ignore_errors=True)
-        run(config, path, progress, checkpoint_seconds)
+        run(config, path, progress, checkpoint_seconds, given=given)
+
+
+def objects_of(config: Config) -> Given | None:
+    """What an experiment of the user's own gave, if this configuration is of one."""
+    return None if config.experiment is None else load(_OBJECTS)(config)
 
 
 def begun(path: Path) -> bool:

@@ -8,88 +8,51 @@ register things of one's own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from swiftfl.algorithms import ALGORITHMS
-from swiftfl.costs import Costs
-from swiftfl.data.parse import check_spec
-from swiftfl.data.registry import dataset_options, has_folder
-from swiftfl.engines.live.options import LiveOptions
-from swiftfl.engines.setup import Buffers
 from swiftfl.errors import UserError
 from swiftfl.experiment.algorithm_config import AlgorithmConfig
+from swiftfl.experiment.engine_config import EngineConfig
+from swiftfl.experiment.faults_config import FaultsConfig
 from swiftfl.experiment.imports import import_modules
+from swiftfl.experiment.learning_config import DataConfig, ModelConfig
 from swiftfl.experiment.network_config import NetworkConfig
-from swiftfl.experiment.options import Tree, leave_options_behind, models_with, named, replace
-from swiftfl.experiment.section import Seconds, Section
+from swiftfl.experiment.options import Tree, leave_options_behind, named, replace
+from swiftfl.experiment.own import found_again, own_name
+from swiftfl.experiment.privacy_config import PrivacyConfig
+from swiftfl.experiment.record_config import RecordConfig
+from swiftfl.experiment.section import Section
+from swiftfl.experiment.source import reference
 from swiftfl.graph.registry import topologies_with, topology_options
-from swiftfl.registry import options_of
-from swiftfl.settings import Count, SettingError, checked_options, no_such_setting, requirement
-from swiftfl.transports.registry import CODECS, TRANSPORTS
+from swiftfl.registry import UnknownNameError
+from swiftfl.settings import (
+    AboutSettingError,
+    Count,
+    SettingError,
+    checked_options,
+    no_such_setting,
+    requirement,
+)
+from swiftfl.trackers.registry import TRACKERS
 from swiftfl.workload.metrics import METRICS
-from swiftfl.workload.models import MODELS, model_options
-
-
-class DataConfig(Section):
-    dataset: str = "digits"
-    folder: str | None = None
-    options: Tree = {}
-    partition: str = "iid"
-    batch_size: Count = 16
-    drop_last: bool = False
-    augment: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill(cls, tree: Any) -> Any:
-        name, options = named(tree, "dataset", "digits")
-        if name is None:
-            return tree
-        known = dataset_options(name)
-        if tree.get("folder") is not None and not has_folder(name):
-            raise SettingError("data.folder", f"is not used: dataset {name} comes from no folder")
-        return {**tree, "options": checked_options(f"dataset {name}", known, options, "data.options.")}
-
-    @field_validator("partition")
-    @classmethod
-    def _exists(cls, spec: str) -> str:
-        check_spec(spec)
-        return spec
-
-
-class ModelConfig(Section):
-    name: str = "mlp"
-    options: Tree = {}
-    norm: Literal["batch", "group"] | None = None
-    buffers: Buffers = "averaged"
-    device: str = "cpu"
-    batching: Literal["auto", "measure", "on", "off"] | dict[str, Literal["loop", "batched"]] = "auto"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill(cls, tree: Any) -> Any:
-        name, options = named(tree, "name", "mlp")
-        if name is None:
-            return tree
-        known, norm = model_options(name), tree.get("norm")
-        default = known.pop("norm", None)
-        if norm is not None and default is None:
-            normed = [other for other in MODELS if "norm" in model_options(other)]
-            raise SettingError("model.norm", f"is for {', '.join(normed)}, not model {name}")
-        values = checked_options(f"model {name}", known, options, "model.options.", models_with)
-        return {**tree, "options": values, "norm": default.default if default and norm is None else norm}
 
 
 class TopologyConfig(Section):
     """A named topology with its options (`clusters` is one of them), or `edges`: a file, or pairs."""
 
     name: str = "ring"
+    """The graph of who talks to whom."""
     clients: Count = 16
+    """The number of clients."""
     clusters: Count | None = None
+    """Cliques of ring_of_cliques."""
     options: Tree = {}
+    """Options of the topology, such as degree of random_regular."""
     edges: str | list[tuple[int, int]] | None = None
+    """A file of edges, or pairs of clients, in place of a name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -109,132 +72,95 @@ class TopologyConfig(Section):
         return {**tree, "clusters": values.pop("clusters", None), "options": values}
 
 
-class SlowdownConfig(Section):
-    """A client computes `factor` times as slowly between two times (always, if none are given)."""
-
-    client: Annotated[int, Field(ge=0)]
-    factor: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    start: Seconds = 0.0
-    end: Annotated[float, Field(gt=0)] | None = None
-
-
-class LinkConfig(Section):
-    """An edge with its own latency and bandwidth."""
-
-    edge: tuple[int, int]
-    latency: Seconds
-    bandwidth: Annotated[float, Field(gt=0)]
-
-
-class CostsConfig(Section):
-    """Seconds and bytes per second of virtual time; see `swiftfl.costs.Costs`."""
-
-    compute: Seconds = Costs.compute
-    send: Seconds = Costs.send
-    mix: Seconds = Costs.mix
-    latency: Seconds = Costs.latency
-    bandwidth: Annotated[float, Field(gt=0)] = Costs.bandwidth
-    slowdowns: list[SlowdownConfig] = []
-    spread: Seconds = Costs.spread
-    trace: dict[int, list[float]] = {}
-    links: list[LinkConfig] = []
-    jitter: Seconds = Costs.jitter
-    loss: Annotated[float, Field(ge=0, lt=1)] = Costs.loss
-    message_bytes: Count | None = Costs.message_bytes
-    shared_bandwidth: Annotated[float, Field(gt=0)] | None = Costs.shared_bandwidth
-
-
-class LiveConfig(Section):
-    """Of runs with real processes: saves, record, restarts, and how often the parent evaluates.
-
-    `gradient_seconds` replaces every gradient by a sleep: an accelerator that is not there. `transport` is
-    how models travel between the processes of engine local.
-    """
-
-    save_seconds: Annotated[float, Field(gt=0)] | None = LiveOptions.save_seconds
-    save_steps: Count | None = LiveOptions.save_steps
-    record: bool = LiveOptions.record
-    restart_lost: bool = LiveOptions.restart_lost
-    evaluate_seconds: Annotated[float, Field(gt=0)] = 2.0
-    gradient_seconds: Seconds | None = None
-    transport: str = "shared_memory"
-
-    @field_validator("transport")
-    @classmethod
-    def _transport_exists(cls, name: str) -> str:
-        return TRANSPORTS[name].name
-
-
-class EngineConfig(Section):
-    name: Literal["virtual", "sampled", "local", "mpi"] = "virtual"
-    barrier: Literal["neighbours", "global"] = "neighbours"
-    ccs: Literal["central", "distributed"] = "central"
-    epochs: Count | None = None
-    iterations: Count | None = None
-    costs: CostsConfig = CostsConfig()
-    network: NetworkConfig = NetworkConfig()
-    live: LiveConfig = LiveConfig()
-    codec: str = "identity"
-    codec_options: Tree = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_codec(cls, tree: Any) -> Any:
-        name, _ = named(tree, "codec", "identity")
-        given = tree.get("codec_options", {}) if name is not None else None
-        if name is None or not isinstance(given, Mapping):
-            return tree
-        known = options_of(CODECS[name])
-        values = checked_options(f"codec {name}", known, given, "engine.codec_options.")
-        return {**tree, "codec_options": values}
-
-    @property
-    def real(self) -> bool:
-        """Whether clients are processes and time is real."""
-        return self.name in ("local", "mpi")
-
-    @model_validator(mode="after")
-    def _needs_an_end(self) -> EngineConfig:
-        if self.epochs is None and self.iterations is None:
-            raise ValueError("a run needs an end: give epochs or iterations")
-        return self
-
-
 class EvaluationConfig(Section):
     """How often models are evaluated, of how many clients the mean loss is taken, and by which metrics."""
 
     every_epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Epochs between evaluations of a simulated run."""
     clients: Annotated[int, Field(ge=0)] = 64
+    """Of how many clients the own models are evaluated, too."""
     metrics: tuple[str, ...] = ()
+    """Metrics besides loss and accuracy."""
 
     @field_validator("metrics")
     @classmethod
     def _exist(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        names = tuple(own_name(name) for name in names)
         for name in names:
             METRICS[name]  # an unknown one is refused with the names that there are
         return names
 
 
+class SourceConfig(Section):
+    """A file of the user's own that a run uses."""
+
+    said: str
+    """What the user wrote for it."""
+    digest: str
+    """The SHA-256 of its bytes."""
+
+
 class Config(Section):
+    """All of a run."""
+
     imports: tuple[str, ...] = ()
+    """Modules or .py files to import first: they register things of your own."""
+    experiment: str | None = None
+    """The function of your own that gave the objects of this run, as in mine.py:experiment."""
     data: DataConfig = DataConfig()
+    """What is learnt from."""
     model: ModelConfig = ModelConfig()
+    """What is trained."""
     topology: TopologyConfig = TopologyConfig()
+    """Who talks to whom."""
     influence: Literal["uniform", "data", "measured"] | list[float] = "uniform"
+    """How much each client counts: uniform, by data size, by its measured share of the steps, or scores."""
     objective: Literal["as_run", "as_given"] = "as_run"
+    """With measured influence: whether step sizes are scaled to keep the given objective."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
+    """What the clients do. Options of the algorithm and of the update rule stand beside."""
     engine: EngineConfig = EngineConfig(epochs=10)
+    """Where and how long it runs."""
+    privacy: PrivacyConfig = PrivacyConfig()
+    """What of a client's samples may be known from what it sends."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    """What is measured, and how often."""
+    faults: FaultsConfig = FaultsConfig()
+    """Clients that misbehave, for studies."""
+    record: RecordConfig = RecordConfig()
+    """What is written into the run folder beside its results."""
+    trackers: tuple[str, ...] = ()
+    """Where else the run is recorded: tensorboard, mlflow, wandb."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """Of everything that is random."""
+    sources: dict[str, SourceConfig] = {}
+    """The files of your own that the run uses; filled in when it begins."""
+
+    @field_validator("experiment")
+    @classmethod
+    def _is_a_reference(cls, name: str | None) -> str | None:
+        if name is not None and reference(name) is None:
+            raise ValueError("it must be a function of your own, as in mine.py:experiment")
+        return None if name is None else own_name(name)
 
     @model_validator(mode="before")
     @classmethod
     def _import_first(cls, tree: Any) -> Any:
         """What the modules register is known when the names of the sections are looked up."""
-        names = tree.get("imports") if isinstance(tree, Mapping) else None
+        if not isinstance(tree, Mapping):
+            return tree
+        tree = found_again(tree)
+        names = tree.get("imports")
         if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
             import_modules(names)
         return tree
+
+    @field_validator("trackers")
+    @classmethod
+    def _trackers_exist(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            TRACKERS[name]
+        return tuple(dict.fromkeys(names))
 
     @model_validator(mode="after")
     def _measuring_needs_time(self) -> Config:
@@ -245,8 +171,20 @@ class Config(Section):
         if self.influence == "measured" and self.engine.name == "sampled":
             raise ValueError("measured influence needs time: the virtual engine or a live one")
         self.engine.network.check_engine(self.engine.name)
-        if self.engine.name == "local" and self.model.device != "cpu":
+        self.privacy.check_network(self.engine.network)
+        if self.engine.name == "local" and self.model.device not in ("cpu", "auto"):
             raise ValueError("the clients of engine local are forked, and compute on the cpu")
+        return self
+
+    @model_validator(mode="after")
+    def _poison_reaches_neighbours(self) -> Config:
+        if self.faults.poison and not ALGORITHMS[self.algorithm.name].weighted:
+            able = ", ".join(name for name, entry in ALGORITHMS.items() if entry.weighted)
+            raise SettingError(
+                "faults.poison",
+                f"is for algorithms whose clients average with their neighbours by weights: {able}, not "
+                f"{self.algorithm.name}",
+            )
         return self
 
     @model_validator(mode="after")
@@ -280,8 +218,8 @@ class Config(Section):
         if isinstance(changes.get("imports"), list | tuple):
             import_modules(changes["imports"])
         leave_options_behind(tree, changes)
-        for key, value in changes.items():
-            replace(tree, key, value)
+        for key in sorted(changes, key=lambda key: key.count(".")):  # a section before what is inside
+            replace(tree, key, changes[key])
         return parse(tree)
 
 
@@ -294,16 +232,19 @@ def parse(tree: Tree) -> Config:
 
 
 def _reported(error: ValidationError) -> UserError:
-    # Where a value may have several types, there is an error for each: the one that went furthest.
-    told = max(error.errors(), key=lambda e: len(e["loc"]))
+    # Where a value may have several types, there is an error for each: the one that went furthest. A
+    # misspelt name is also missing.
+    told = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] != "missing"))
     cause = told.get("ctx", {}).get("error")
-    if isinstance(cause, UserError):
+    if isinstance(cause, SettingError | UnknownNameError):
         return cause
     # pydantic names the type too in such cases, as `literal['a','b']`.
     named = [str(part) for part in told["loc"] if not str(part).endswith("]")]
     if not named:
         return UserError(told["msg"].removeprefix("Value error, "))
     key = ".".join(named)
+    if isinstance(cause, UserError):
+        return AboutSettingError(key, str(cause))
     if told["type"] == "extra_forbidden":
         return no_such_setting(key, *_known(named[:-1]))
     return SettingError(key, requirement(told))
@@ -313,8 +254,9 @@ def _known(path: list[str]) -> tuple[list[str], str]:
     """The settings of the section at this path, and what to call it."""
     section: type[BaseModel] = Config
     for part in path:
-        inner = section.model_fields[part].annotation if part in section.model_fields else None
+        kind = section.model_fields[part].annotation if part in section.model_fields else section
+        (inner,) = get_args(kind) if get_origin(kind) is list else (kind,)  # in a list the number follows
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            break  # a list of small sections: its own names are in the documentation
+            break
         section = inner
     return list(section.model_fields), ".".join(path) or "a configuration"

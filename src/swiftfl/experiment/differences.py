@@ -14,7 +14,12 @@ _LONGEST = 60
 
 
 def difference(recorded: Config, given: Config) -> str | None:
-    """The first setting that differs, such as "seed was 3 and is 4"; where the data lies does not matter."""
+    """The first setting that differs, such as "seed was 3 and is 4".
+
+    Where the data lies, how many processes compute, and what is written for whoever looks, does not matter.
+
+    Whether the user's own code is the same is another question (`experiment/code.py`).
+    """
     return _search(_essence(recorded), _essence(given), "")
 
 
@@ -29,7 +34,8 @@ def refuse_changes(recorded: Config, given: Config, file: Path) -> None:
 
 
 def _essence(config: Config) -> dict[str, Any]:
-    return resolve(config).with_changes({"data.folder": None}).model_dump(mode="json")
+    unlike: dict[str, Any] = {"data.folder": None, "sources": {}, "record": {}, "engine.workers": "auto"}
+    return resolve(config).with_changes(unlike).model_dump(mode="json")
 
 
 def _search(a: Any, b: Any, name: str) -> str | None:

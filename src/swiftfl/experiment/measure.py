@@ -11,7 +11,7 @@ import numpy as np
 
 from swiftfl.engines.engine import Engine
 from swiftfl.vector import Vector, consensus, consensus_distance
-from swiftfl.workload.base import Workload
+from swiftfl.workload.base import Workload, follow
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ def measure(engine: Engine, clients: int) -> Measurement:
     iteration, now, epochs = engine.iteration, engine.now, engine.epochs()
     everybody = engine.models
     models = [everybody[i] for i in engine.members()] or everybody
-    return measurement_of(engine, iteration, now, epochs, assess(engine.setup.workload, models, clients))
+    assessed = assess(engine.setup.workload, models, clients, epochs)
+    return measurement_of(engine, iteration, now, epochs, assessed)
 
 
 def measurement_of(
@@ -54,9 +55,12 @@ def measurement_of(
     )
 
 
-def assess(workload: Workload, models: Sequence[Vector], clients: int) -> dict[str, Any]:
+def assess(
+    workload: Workload, models: Sequence[Vector], clients: int, epochs: Sequence[float]
+) -> dict[str, Any]:
     """The numbers of a measurement that models alone give; plain, so that another process can find them."""
     began = time.perf_counter()
+    follow(workload, epochs)
     centre = consensus(models)
     chosen = [models[i] for i in spread(len(models), clients)]
     whole, *each = workload.evaluate([centre, *chosen])
@@ -102,7 +106,18 @@ def summarise(engine: Engine, last: Measurement) -> dict[str, Any]:
         "iterations": engine.iteration,
         "parameters": engine.setup.workload.parameters,
         "models_in_memory": last.models_in_memory,
+        **mean_ages(engine),
         **engine.figures(),
+    }
+
+
+def mean_ages(engine: Engine) -> dict[str, Any]:
+    """How many steps behind neighbours' models were when they were averaged (docs/watching.md)."""
+    ages = engine.client_records()["age"].astype(np.float64)
+    known = ages[np.isfinite(ages)]
+    return {
+        "mean_age": float(known.mean()) if known.size else None,
+        "mean_age_of_clients": [age if np.isfinite(age) else None for age in ages.tolist()],
     }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from swiftfl.engines.dynamics import Change, Dynamics, Rates, in_order
 from swiftfl.engines.live.changes import LIVE_CHANGES
-from swiftfl.engines.membership import Change, Dynamics, Rates, in_order
 from swiftfl.experiment.section import Seconds, Section
 from swiftfl.settings import Count
 
@@ -17,11 +17,17 @@ class ChangeConfig(Section):
     """
 
     time: Seconds | None = None
+    """At this second."""
     iteration: Count | None = None
+    """After so many client steps in all."""
     event: Literal["crash", "return", "leave", "join", "sleep", "edge_down", "edge_up"]
+    """What happens."""
     client: int = -1
+    """To which client."""
     edge: tuple[int, int] | None = None
+    """To which edge."""
     seconds: Seconds = 0.0
+    """How long a sleep is."""
 
     @property
     def change(self) -> Change:
@@ -29,18 +35,28 @@ class ChangeConfig(Section):
 
 
 class NetworkConfig(Section):
-    """How the network changes; rates are per second and client (or edge). See `engines.membership`."""
+    """How the network changes; rates are per second and client (or edge). See `engines.dynamics`."""
 
     changes: list[ChangeConfig] = []
+    """Planned changes, each at a time or after so many steps."""
     crash_rate: Seconds = Rates.crash
+    """Crashes per second and client."""
     return_rate: Seconds = Rates.come_back
+    """Returns per second and crashed client."""
     sleep_rate: Seconds = Rates.sleep
+    """Sleeps per second and client."""
     sleep_seconds: Seconds = Rates.sleep_seconds
+    """Mean length of a sleep."""
     edge_down_rate: Seconds = Rates.edge_down
+    """Losses per second and edge."""
     edge_up_rate: Seconds = Rates.edge_up
+    """Returns per second and lost edge."""
     notice: Seconds = Dynamics.notice
+    """Seconds until neighbours notice a loss."""
     renewal: Seconds = Dynamics.renewal
+    """Seconds from notice until new weights are there."""
     measure_every: Count = Dynamics.measure_every
+    """Client steps between two measurements of influence."""
 
     @property
     def rates(self) -> Rates:

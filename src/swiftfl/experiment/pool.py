@@ -1,9 +1,9 @@
 """The job pool: the one place where swiftfl runs several independent jobs at once.
 
 A job is a function of a module and its arguments, all plain JSON. Every worker is a fresh process with one
-thread (`experiment/worker.py`), so a job computes the same whichever other jobs there are. A job that fails,
-or whose process dies, is reported and the others go on. A signal that asks for a stop (Ctrl-C, SIGTERM, ...)
-interrupts the workers, waits until they have saved, and ends in KeyboardInterrupt.
+thread and its share of the cores (`experiment/worker.py`), so a job computes the same whichever others there
+are. A job that fails, or whose process dies, is reported and the others go on. A signal that asks for a stop
+(Ctrl-C, SIGTERM, ...) interrupts the workers, waits until they have saved, and ends in KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swiftfl.experiment.signals import stop_requests
+from swiftfl.engines.threads import CORES, cores
+from swiftfl.signals import stop_requests
 
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.5
@@ -94,6 +95,7 @@ class _Pool:
         self.selector = selectors.DefaultSelector()
 
     def run(self, count: int) -> None:
+        self._share = max(1, cores() // count)
         try:
             for _ in range(count):
                 self._start_worker()
@@ -110,7 +112,7 @@ class _Pool:
 
     def _start_worker(self) -> None:
         if self.waiting:
-            worker = _Worker()
+            worker = _Worker(self._share)
             self.workers.append(worker)
             self.selector.register(worker.messages, selectors.EVENT_READ, worker)
             worker.assign(self.waiting.popleft())
@@ -164,7 +166,7 @@ class _Pool:
 class _Worker:
     """A worker process. It has a session of its own: only the pool decides what Ctrl-C means to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: int) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "swiftfl.experiment.worker", str(os.getpid())],
@@ -172,7 +174,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
-            env={**os.environ, **_ONE_THREAD},
+            env={**os.environ, **_ONE_THREAD, CORES: str(share)},
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

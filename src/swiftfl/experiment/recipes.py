@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from swiftfl.experiment.algorithm_config import AlgorithmConfig
-from swiftfl.experiment.config import (
-    Config,
-    DataConfig,
-    EngineConfig,
-    EvaluationConfig,
-    ModelConfig,
-)
+from swiftfl.experiment.config import Config, EvaluationConfig
+from swiftfl.experiment.engine_config import EngineConfig
+from swiftfl.experiment.learning_config import DataConfig, ModelConfig
 from swiftfl.registry import Registry
 
 RECIPES: Registry[Callable[[], Config]] = Registry("recipe")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,23 +14,32 @@ from typing import Any
 from swiftfl.engines.engine import Engine
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts
+from swiftfl.experiment.callbacks import CallbackGroup
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.measure import Measurement, row
 from swiftfl.experiment.notices import notice
 from swiftfl.files import finite
 from swiftfl.record import RunFolder, versions
+from swiftfl.record.facts import FACTS
+from swiftfl.record.table import columns_of, csv_lines, csv_table, flat
 from swiftfl.vector import consensus
 
 Row = dict[str, Any]
-METRICS, EVENTS = "metrics.jsonl", "events.jsonl"
+METRICS, TABLE, EVENTS, MODEL = "metrics.jsonl", "metrics.csv", "events.jsonl", "model.json"
 _log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """The curve, the events and the result of a run; without a folder they are kept in memory only."""
+    """The curve, the events and the result of a run; without a folder they are kept in memory only.
 
-    def __init__(self, folder: RunFolder | None, config: Config, parts: Parts) -> None:
+    Whatever is recorded, the callbacks are told.
+    """
+
+    def __init__(
+        self, folder: RunFolder | None, config: Config, parts: Parts, callbacks: CallbackGroup | None = None
+    ) -> None:
         self.folder = folder
+        self.callbacks = CallbackGroup() if callbacks is None else callbacks
         self.curve: list[Row] = []
         self.events: list[Row] = []
         self.last: Measurement | None = None
@@ -37,14 +48,26 @@ class Recorder:
             "config.json": config.model_dump(mode="json"),
             "versions.json": versions(),
             "partition.json": _describe(parts),
+            MODEL: parts.workload.recorded().as_json(),
         }
+        self._columns: list[str] = []  # of the table
         self._trouble: str | None = None
+
+    @property
+    def about(self) -> dict[str, Row]:
+        """What is known of the run before it begins, by the file that has it."""
+        return self._about
 
     @property
     def config(self) -> Row:
         """The configuration as it is written."""
         tree: Row = self._about["config.json"]
         return tree
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run goes on from what was saved."""
+        return any(event["event"] == "resume" for event in self.events)
 
     # --- while it goes on ------------------------------------------------------------------------
 
@@ -60,13 +83,22 @@ class Recorder:
         self.curve, self.events = list(curve), list(events)
         self.last = _measurement(self.curve[-1]) if self.curve else None
         if self.folder is not None:
-            self.folder.rewrite_rows(METRICS, self.curve)
+            self._write_curve(self.folder)
             self.folder.rewrite_rows(EVENTS, self.events)
 
     def add(self, measurement: Measurement) -> None:
         self.last = measurement
         self.curve.append(finite_row(row(measurement)))
-        self.attempt(lambda folder: folder.append(METRICS, self.curve[-1]))
+        self.attempt(self._append_row)
+        self.callbacks.evaluation(self.curve[-1])
+
+    def _append_row(self, folder: RunFolder) -> None:
+        last = self.curve[-1]
+        folder.append(METRICS, last)
+        if set(flat(last)).issubset(self._columns):
+            folder.append_text(TABLE, csv_lines([last], self._columns))
+        else:  # the first row, a new column, or whoever recorded the rows before was lost
+            self._write_table(folder, folder.read_rows(METRICS))
 
     def event(self, name: str, **more: object) -> None:
         self.log([{"event": name, **more}])
@@ -75,6 +107,7 @@ class Recorder:
         if events:  # of which there may be thousands: one write for all
             self.events += events
             self.attempt(lambda folder: folder.append(EVENTS, *events))
+            self.callbacks.events(events)
 
     def attempt(self, write: Callable[[RunFolder], None]) -> str | None:
         """Write something to the folder; what is wrong if that fails, which is reported the first time."""
@@ -101,13 +134,36 @@ class Recorder:
                 self._write_rows(self.folder)
             self._write_result(self.folder, engine, summary)
         except UserError as error:
-            self._finish_elsewhere(self.folder, error, engine, summary)
+            if not self._finish_without_facts(self.folder, error, engine, summary):
+                self._finish_elsewhere(self.folder, error, engine, summary)
+
+    def _finish_without_facts(
+        self, folder: RunFolder, error: UserError, engine: Engine, summary: Row
+    ) -> bool:
+        """Where the disk is full, the result is worth more than the facts, which nobody writes any more."""
+        if not remove_facts(folder.path, str(error), "the result"):
+            return False
+        try:
+            self._write_rows(folder)
+            self._write_result(folder, engine, summary)
+        except UserError as problem:
+            _log.warning("%s", problem)
+            return False
+        return True
 
     def _write_rows(self, folder: RunFolder) -> None:
         for name, value in self._about.items():
             folder.write_json(name, value)
-        folder.rewrite_rows(METRICS, self.curve)
+        self._write_curve(folder)
         folder.rewrite_rows(EVENTS, self.events)
+
+    def _write_curve(self, folder: RunFolder) -> None:
+        folder.rewrite_rows(METRICS, self.curve)
+        self._write_table(folder, self.curve)
+
+    def _write_table(self, folder: RunFolder, rows: Sequence[Row]) -> None:
+        self._columns = columns_of(rows)
+        folder.rewrite_text(TABLE, csv_table(rows))
 
     def _write_result(self, folder: RunFolder, engine: Engine, summary: Row) -> None:
         models = engine.models
@@ -145,6 +201,16 @@ class Recorder:
             shutil.rmtree(folder.path, ignore_errors=True)
             return None
         return folder
+
+
+def remove_facts(folder: Path, problem: str, purpose: str) -> bool:
+    """Where the disk is full, facts give way to what is worth more; whether there were any."""
+    full = any(os.strerror(code) in problem for code in (errno.ENOSPC, errno.EDQUOT))
+    if not full or not (folder / FACTS).is_dir():
+        return False
+    shutil.rmtree(folder / FACTS, ignore_errors=True)
+    notice(f"{problem}: the facts were removed, to have room for {purpose}")
+    return True
 
 
 def _measurement(last: Row) -> Measurement:

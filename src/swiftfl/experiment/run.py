@@ -10,7 +10,8 @@ import logging
 import math
 import signal
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -18,15 +19,21 @@ import numpy as np
 
 from swiftfl.engines.engine import WARNING, Engine
 from swiftfl.errors import UserError
+from swiftfl.experiment.accountant import privacy_figures
 from swiftfl.experiment.build import Parts, build, resolve
+from swiftfl.experiment.callbacks import Callback, CallbackGroup, RunInfo, with_trackers
+from swiftfl.experiment.code import changes_of_code, code_of, refuse_changed_code, refuse_other_code
 from swiftfl.experiment.config import Config, parse
+from swiftfl.experiment.facts import FactsRecorder, write_last_word
+from swiftfl.experiment.given import Given
 from swiftfl.experiment.measure import Measurement, measure, summarise
 from swiftfl.experiment.notices import notice
 from swiftfl.experiment.recorder import EVENTS, METRICS, Recorder, finite_row, without_end
 from swiftfl.experiment.runners.runner import Past, Runner
 from swiftfl.experiment.runners.simulated import SimulatedRunner, total_steps
-from swiftfl.experiment.signals import StopRequest, stop_requests
 from swiftfl.record import RunFolder
+from swiftfl.record.facts import ClientState
+from swiftfl.signals import StopRequest, stop_requests
 from swiftfl.vector import Vector
 
 _SECONDS_BETWEEN_PROGRESS = 0.5
@@ -49,7 +56,7 @@ def silent(done: int, total: int, last: Measurement) -> None:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What a run found. `curve` holds one measurement per evaluation.
 
     `folder` is where it is recorded; if that is not where it was to be, because the disk did not take it,
@@ -62,6 +69,11 @@ class Result:
     models: list[Vector]
     folder: Path | None = None
     elsewhere: bool = False
+    members: tuple[int, ...] = ()
+    """The clients that were there at the end, whose models make the consensus."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What else is written into a run folder, by the name of the file."""
 
     @property
     def diverged(self) -> bool:
@@ -73,27 +85,39 @@ def run(
     out: Path | None = None,
     progress: Progress = silent,
     checkpoint_every: float | None = None,
-) -> Result:
-    """Run a configuration; with `out`, record it there, with a checkpoint every so many seconds."""
-    config = resolve(config)
+    callbacks: Sequence[Callback] = (),
+    given: Given | None = None,
+) -> RunResult:
+    """Run a configuration; with `out`, record it there, with a checkpoint every so many seconds.
+
+    Objects that are `given` take the place of what the configuration names, and their names stand in the
+    configuration that is recorded.
+    """
+    changes = changes_of_code(config)
+    config = resolve(config if given is None else given.described(config))
+    callbacks = with_trackers(callbacks, config.trackers, out is not None)
     runner = runner_of(config)
-    parts = build(config)
+    parts = build(config, given)
     # From here on a signal does not end the command while it writes: the run starts, and then stops.
     with stop_requests() as stop, contextlib.ExitStack() as held:
-        recorder = Recorder(None, config, parts)
+        recorder = Recorder(None, config, parts, CallbackGroup(callbacks))
 
         def prepare() -> dict[str, Any]:
+            code = code_of(config)
             if out is None:
-                return {"path": None}
+                recorder.start()
+                return {"path": None, "code": code}
             recorder.folder = RunFolder.create(out)
             held.enter_context(recorder.folder.locked())
             if (out / "config.json").exists():
                 raise UserError(f"{out} is not an empty folder: another run has just begun there")
             recorder.start()
-            return {"path": str(out.resolve())}
+            return {"path": str(out.resolve()), "code": code}
 
-        path = runner.agree(prepare)["path"]
-        for text in parts.notes if runner.leads else ():
+        agreed = runner.agree(prepare)
+        refuse_other_code(agreed["code"], config)
+        path = agreed["path"]
+        for text in (*changes, *parts.notes) if runner.leads else ():
             notice(text)
         folder = out if runner.leads or path is None else Path(path)
         engine = runner.new(parts, folder)
@@ -105,17 +129,25 @@ def resume(
     progress: Progress = silent,
     checkpoint_every: float | None = None,
     from_start: bool = False,
-) -> Result:
+    callbacks: Sequence[Callback] = (),
+    given: Given | None = None,
+    accept_changes: bool = False,
+) -> RunResult:
     """Go on with a recorded run from what was saved; a simulated one as if there had been no pause.
 
-    Saves that cannot be read are an error, unless `from_start` allows to begin again where there is none.
+    Objects that were given when it began are given again. Code of the user's own that has changed since then
+    is an error, unless `accept_changes`. Saves that cannot be read are an error, unless `from_start` allows
+    to begin again where there is none.
     """
     folder = RunFolder.open(path)
     config = parse(folder.read_json("config.json"))
+    callbacks = with_trackers(callbacks, config.trackers, True)
+    changes = refuse_changed_code(config, accept_changes)
+    config = config.with_changes({"sources": code_of(config)}) if changes else config
     runner = runner_of(config)
-    parts = build(config)
+    parts = build(config, given)
     with stop_requests() as stop, contextlib.ExitStack() as held:
-        recorder = Recorder(None, config, parts)
+        recorder = Recorder(None, config, parts, CallbackGroup(callbacks))
 
         def prepare() -> dict[str, Any]:
             recorder.folder = folder
@@ -131,6 +163,9 @@ def resume(
         if runner.leads:
             recorder.go_on(*runner.keep(recorder.curve, recorder.events))
             recorder.event("resume", iteration=engine.iteration, time=engine.now)
+            if changes:
+                folder.write_json("config.json", recorder.config)
+                recorder.event("code_changed", iteration=engine.iteration, time=engine.now, changes=changes)
         return _Loop(config, parts, runner, engine, recorder, path, progress, checkpoint_every).run(stop)
 
 
@@ -166,18 +201,24 @@ class _Loop:
         self.progress, self.checkpoint_every = progress, checkpoint_every
         self.total = total_steps(parts)
         self.diverged = False
+        self.facts: FactsRecorder | None = None
         self._warnings = 0  # so far
         self._told = self._saved = time.monotonic()
 
-    def run(self, stop: StopRequest) -> Result:
+    def run(self, stop: StopRequest) -> RunResult:
         runner, engine = self.runner, self.engine
         _log.info("the %s engine starts at iteration %d", self.config.engine.name, engine.iteration)
         try:
             # What is not finite is looked for, and reported, by ourselves.
             with np.errstate(over="ignore", invalid="ignore"):
                 began = engine.now
+                iteration = engine.iteration
+                if runner.leads and self.config.record.facts:
+                    self.recorder.attempt(self._begin_facts)
                 runner.start()
                 stop.then(runner.ask_to_stop)
+                if runner.leads:  # after the start, since a callback may have threads, and an engine forks
+                    self._start_callbacks(iteration)
                 if runner.leads and self.recorder.last is None:
                     self._measure(began)
                 while not engine.over and not self.diverged:
@@ -189,8 +230,38 @@ class _Loop:
                 return self._finish()
         finally:
             engine.close()
+            self._end_facts(ClientState.STOPPED)  # unless the run has finished
             if runner.leads:
                 self._take_log()
+            self.recorder.callbacks.end(None)  # unless the run has finished
+
+    def _start_callbacks(self, iteration: int) -> None:
+        self.recorder.callbacks.start(
+            RunInfo(
+                config=self.recorder.config,
+                folder=None if self.recorder.folder is None else self.recorder.folder.path,
+                clients=self.config.topology.clients,
+                parameters=self.parts.setup.workload.parameters,
+                total_steps=self.total,
+                iteration=iteration,
+                resumed=self.recorder.resumed or not self.runner.leads,
+            )
+        )
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    def _begin_facts(self, folder: RunFolder) -> None:
+        self.facts = FactsRecorder(folder.path, self.engine, self.config, self.total)
+
+    def _write_facts(self, write: Callable[[FactsRecorder], None]) -> None:
+        """What the disk does not take is missing in the facts, and the run goes on."""
+        facts = self.facts
+        if facts is not None:
+            self.recorder.attempt(lambda folder: write(facts))
+
+    def _end_facts(self, outcome: ClientState) -> None:
+        self._write_facts(lambda facts: facts.close(outcome))
+        self.facts = None
 
     # --- while it goes on ------------------------------------------------------------------------
 
@@ -200,6 +271,7 @@ class _Loop:
         if not self.runner.leads:
             return
         self._take_log()
+        self._write_facts(FactsRecorder.tick)
         if due and (self.engine.members() or not self.engine.over):
             self._measure()
         if due or time.monotonic() - self._told >= _SECONDS_BETWEEN_PROGRESS:
@@ -254,11 +326,17 @@ class _Loop:
     def _save(self) -> str | None:
         """What is wrong if a checkpoint could not be written."""
 
+        self._write_facts(FactsRecorder.write)  # a resumed run goes on with the steps until here
+
         def write(folder: RunFolder) -> None:
             if self.runner.save(folder, self.recorder.config):
                 self._event("checkpoint")
 
-        return self.recorder.attempt(write)
+        problem = self.recorder.attempt(write)
+        if problem is not None and self.facts is not None and self.facts.gave_way(problem):
+            self.facts = None
+            problem = self.recorder.attempt(write)
+        return problem
 
     def _stop(self) -> NoReturn:
         """Save, and say how to go on."""
@@ -278,24 +356,39 @@ class _Loop:
 
     # --- at its end ------------------------------------------------------------------------------
 
-    def _finish(self) -> Result:
+    def _finish(self) -> RunResult:
         engine, recorder = self.engine, self.recorder
         if not self.runner.finished():
-            return Result(self.config, {}, [], [])
+            return RunResult(self.config, {}, [], [])
         if not self.runner.leads:  # whoever led is lost
             recorder.folder = None if self.path is None else RunFolder.open(self.path)
+            self._start_callbacks(engine.iteration)
+            recorder.attempt(lambda folder: write_last_word(folder.path, engine))
         self._take_log()
         if not engine.members():
             self._fail()
         if recorder.last is None or (recorder.last.iteration != engine.iteration and not self.diverged):
             self._measure()
         assert recorder.last is not None
+        self._end_facts(ClientState.STOPPED if self.diverged else ClientState.FINISHED)
         summary = {**summarise(engine, recorder.last), "diverged": self.diverged}
-        summary = finite_row({**summary, **self.runner.figures(self.parts)})
+        private = privacy_figures(self.config, engine, recorder.events)
+        summary = finite_row({**summary, **self.runner.figures(self.parts), **private})
         recorder.finish(engine, summary)
+        recorder.callbacks.end(summary)
         _log.info("finished at iteration %d", engine.iteration)
         where = None if recorder.folder is None else recorder.folder.path
-        return Result(self.config, summary, recorder.curve, engine.models, where, recorder.elsewhere)
+        return RunResult(
+            self.config,
+            summary,
+            recorder.curve,
+            engine.models,
+            where,
+            recorder.elsewhere,
+            tuple(engine.members()),
+            recorder.events,
+            recorder.about,
+        )
 
     def _fail(self) -> NoReturn:
         """A run of which nobody is left has no result."""

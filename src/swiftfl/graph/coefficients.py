@@ -116,7 +116,7 @@ class Coefficients:
 
     @property
     def rho(self) -> float:
-        """max_{k>=2} |lambda_k|^2 of the expected matrix; at least (1 - p_min)^2."""
+        """`max_{k>=2} |lambda_k|^2` of the expected matrix; at least (1 - p_min)^2."""
         return 1.0 - self.spectral_gap
 
     def report(self, tolerance: float = 1e-9) -> Report:

@@ -103,7 +103,11 @@ def exponential(n: int) -> Topology:
 
 
 def from_edges(edges: Iterable[Sequence[int]] | npt.NDArray[np.integer], n: int | None = None) -> Topology:
-    """The graph with these edges among `n` clients; `n=None` counts clients up to the largest index named.
+    """The graph with these edges.
+
+    Args:
+        edges: Pairs of clients, each counted from 0.
+        n: The number of clients; without it, up to the largest index that is named.
 
     >>> from_edges([(0, 1), (1, 2)])
     Topology(n=3, edges=2)
@@ -115,7 +119,14 @@ def from_edges(edges: Iterable[Sequence[int]] | npt.NDArray[np.integer], n: int 
 
 
 def from_networkx(graph: Any) -> Topology:
-    """An undirected networkx graph. Nodes named 0..n-1 keep their number, others count in graph order."""
+    """The graph of networkx.
+
+    Args:
+        graph: An undirected graph. Nodes named 0 to n-1 keep their number, others count in graph order.
+
+    Raises:
+        UserError: The graph is directed.
+    """
     if graph.is_directed():
         raise UserError("the graph is directed, and neighbours are mutual: give it as undirected")
     nodes = list(graph.nodes)

@@ -62,7 +62,7 @@ def given(values: Sequence[float] | npt.NDArray[np.number], n: int | None = None
 
 
 def is_uniform(p: Influence) -> bool:
-    """Whether max_i |n p_i - 1| <= 1e-12: decided once, for the whole graph."""
+    """Whether `max_i |n p_i - 1| <= 1e-12`: decided once, for the whole graph."""
     return bool(np.abs(len(p) * p - 1.0).max() <= UNIFORM_TOLERANCE)
 
 

@@ -43,7 +43,18 @@ def method_names() -> list[str]:
 def communication_coefficients(
     topology: Topology, influence: Scores = None, method: str = "ccs"
 ) -> Coefficients:
-    """Column w_i of every client; `influence=None` means uniform.
+    """Column w_i of every client: how it averages its own model with its neighbours'.
+
+    Args:
+        topology: Who is whose neighbour; it must be connected.
+        influence: How much each client counts: scores that are scaled to add up to 1, or None for all alike.
+        method: "ccs", "ccs_by_rate", "metropolis", "fastest", "uniform" or another of `swiftfl list weights`.
+
+    Returns:
+        The weights, with their expected matrix and its spectral gap.
+
+    Raises:
+        UserError: The graph is not connected, the scores do not fit, or there is no such method.
 
     >>> from swiftfl.graph import ring
     >>> communication_coefficients(ring(2)).column(0)

@@ -3,7 +3,9 @@
     config.json          the resolved configuration, with the seed
     versions.json        of swiftfl, Python and the libraries that compute
     partition.json       who holds how many samples, and of which labels
+    model.json           which tensors a model's vector holds, and where
     metrics.jsonl        one object per evaluation
+    metrics.csv          the same as a table
     events.jsonl         what happened: start, changes of the network, checkpoints, end
     summary.json         the numbers of the table
     models.safetensors   the final models, (clients, d), and their average
@@ -68,7 +70,7 @@ class RunFolder:
                 if path.is_dir():
                     _remove_stale(path)
                 if not path.is_dir() or any(entry.name != LOCK for entry in path.iterdir()):
-                    raise UserError(f"{path} is not an empty folder: give another --out")
+                    raise UserError(f"{path} is not an empty folder: give another one (--out, out=)")
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path):
                 pass
@@ -105,7 +107,11 @@ class RunFolder:
 
     def append(self, name: str, *rows: Mapping[str, object]) -> None:
         """Add rows at the end, at once; where the disk takes only a part of them, nothing of it stays."""
-        lines = "".join(json_text(row) + "\n" for row in rows).encode()
+        self.append_text(name, "".join(json_text(row) + "\n" for row in rows))
+
+    def append_text(self, name: str, text: str) -> None:
+        """Add whole lines at the end, all of them or none."""
+        lines = text.encode()
         with reported(self.path / name):
             handle = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
@@ -137,6 +143,9 @@ class RunFolder:
 
     def rewrite_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         write_atomically(self.path / name, "".join(json_text(row) + "\n" for row in rows))
+
+    def rewrite_text(self, name: str, text: str) -> None:
+        write_atomically(self.path / name, text)
 
     def write_models(self, models: list[Vector], consensus: Vector) -> None:
         arrays = {"models": np.stack(models), "consensus": consensus}

@@ -1,8 +1,7 @@
 """One style for every figure: the same method has the same colour, line and marker everywhere.
 
 Figures are single panels about as wide as a telephone's screen: a page can set them beside each other
-or below each other, and they stay readable. The colours are those of Okabe and Ito, which
-colour-blind readers can tell apart.
+or below each other, and they stay readable. The colours are those of `swiftfl.palette`.
 """
 
 from __future__ import annotations
@@ -20,18 +19,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from swiftfl.files import plain_name, write_atomically
+from swiftfl.palette import SERIES, SOFT, STYLE
 from swiftfl.report import page
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-STYLE: Any = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "svg.hashsalt": "swiftfl",
-}
+COLOURS = tuple(colour.light for colour in SERIES)
 _LOOKS = {
     "swift_c0": (COLOURS[0], "-", "o"),
     "swift_c1": (COLOURS[5], "--", "s"),
@@ -40,10 +31,8 @@ _LOOKS = {
     "ldsgd_c1": (COLOURS[3], ":", "v"),
     "adpsgd_c0": (COLOURS[4], (0, (5, 1, 1, 1)), "P"),
     "swift_rates": (COLOURS[6], (0, (4, 1)), "X"),
-    "swift_half": ("#666666", (0, (1, 1)), "*"),
+    "swift_half": (SOFT.light, (0, (1, 1)), "*"),
 }
-PARTS = {"compute": "#0072B2", "communication": "#E69F00", "waiting": "#bbbbbb"}
-"""What a client does with its time, each in its colour."""
 WIDTH, HEIGHT = 4.8, 3.4
 _LINE = 50
 """Characters of a legend that are as wide as the figure, less its lines."""

@@ -36,6 +36,38 @@ def spread(values: Sequence[float], digits: int = 3) -> str | None:
     return middle if around is None else f"{middle} ± {around:.{digits}f}"
 
 
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""The 97.5 % quantile of Student's t with 1, 2, ... degrees of freedom."""
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Of the 95 % confidence interval of the mean; one value has none.
+
+    >>> round(half_width([1.0, 2.0, 3.0]), 3)
+    2.484
+    """
+    around = deviation(values)
+    if around is None:
+        return None
+    freedom = len(values) - 1
+    # From eleven on by the first terms of its expansion, which is right to three digits.
+    t = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.3723 / freedom + 2.82 / freedom**2
+    return t * around / math.sqrt(len(values))
+
+
+def interval(values: Sequence[float], digits: int = 3, sign: str = "") -> str | None:
+    """Mean ± half of the 95 % confidence interval, or the value alone if there is only one.
+
+    >>> interval([1.0, 2.0, 3.0], 1), interval([2.0], 1, sign="+"), interval([])
+    ('2.0 ± 2.5', '+2.0', None)
+    """
+    if not values:
+        return None
+    around = half_width(values)
+    middle = f"{mean(values):{sign}.{digits}f}"
+    return middle if around is None else f"{middle} ± {around:.{digits}f}"
+
+
 def change(value: float | None, reference: float | None) -> float | None:
     """In percent of the reference.
 
@@ -67,6 +99,8 @@ def written(value: Cell, column: str = "") -> str:
     ('1.019', '-34.6', '81.2')
     >>> written(1.3, "total ÷ 1x")
     '1.30'
+    >>> written(5.7, "error (%)"), written(0.04, "error (%)")
+    ('+5.7', '0.0')
     >>> written(0.25, "difference (s)"), written(16), written(0.00012345), written(None)
     ('+0.250', '16', '0.000123', '–')
     """
@@ -76,7 +110,7 @@ def written(value: Cell, column: str = "") -> str:
         return value
     if not math.isfinite(value):
         return "not finite"
-    sign = "+" if "change" in column or "difference" in column else ""
+    sign = "+" if any(word in column for word in ("change", "difference", "error")) else ""
     text = f"{value:{sign}{_form(value, column)}}"
     return text if float(text) else text.lstrip("+-")
 

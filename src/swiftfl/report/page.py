@@ -17,7 +17,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from swiftfl import palette
 from swiftfl.report.table import GROUP, Table, with_minus
+
+_TELEPHONE = 44
+"""Characters of a table that a telephone is as wide as."""
+_ROW_NAME = 18
+"""Characters after which the name of a row is broken on a telephone."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,10 @@ class PageSection:
 def page(title: str, opening: Markup, sections: Iterable[PageSection]) -> str:
     """The whole document. Its content policy forbids to load anything from elsewhere."""
     template = _environment().get_template("page.html.j2")
-    return template.render(title=title, opening=opening, sections=list(sections)) + "\n"
+    return (
+        template.render(title=title, opening=opening, sections=list(sections), palette=Markup(palette.css()))
+        + "\n"
+    )
 
 
 # --- the blocks of a section; one that has no content is empty -------------------------------------------
@@ -69,12 +78,32 @@ def joined(blocks: Iterable[Markup]) -> Markup:
 
 
 def figure(svg: Path, caption: str, wide: bool = False) -> Markup:
-    """An SVG file inside the page: nothing is loaded, and identifiers of two figures cannot clash."""
-    return _block("figure", base64.b64encode(svg.read_bytes()).decode("ascii"), caption, wide)
+    """An SVG file inside the page: nothing is loaded, identifiers of two figures cannot clash, and the
+    colours follow the reader's setting."""
+    shown = palette.themed(_compact(svg.read_text(encoding="utf-8"))).encode()
+    return _block("figure", base64.b64encode(shown).decode("ascii"), caption, wide)
+
+
+def _compact(svg: str) -> str:
+    """The same picture in fewer bytes: lengths to a hundredth of a point, without spaces and remarks.
+
+    >>> _compact("<svg> <!-- a --> <path d='M 1.234567 0.015625 \\nL 2.000001 3'/></svg>")
+    "<svg><path d='M 1.23 0.015625 L 2 3'/></svg>"
+    """
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"\s+", " ", svg).replace("> <", "><")
+    return re.sub(
+        r"\b[1-9]\d*\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), svg
+    )
 
 
 def definitions(values: Mapping[str, object]) -> Markup:
     return _block("definitions", values) if values else Markup()
+
+
+def links(targets: Mapping[str, str]) -> Markup:
+    """Words, and the pages beside this one that they lead to."""
+    return _block("links", targets) if targets else Markup()
 
 
 def command(text: str) -> Markup:
@@ -82,7 +111,8 @@ def command(text: str) -> Markup:
 
 
 def table(shown: Table) -> Markup:
-    """A table; a first column named GROUP becomes headings between the rows."""
+    """A table; a first column named GROUP becomes headings between the rows, and columns that say the same
+    before a comma ("epoch, paper (s)", "epoch, here (s)") share a heading of two lines."""
     grouped = shown.columns[0] == GROUP
     columns = [
         {"name": name, "right": right} for name, right in zip(shown.columns, shown.numeric(), strict=True)
@@ -94,7 +124,41 @@ def table(shown: Table) -> Markup:
             {"name": name, "rows": [row[1:] for row in rows]}
             for name, rows in groupby(shown.cells(), key=lambda row: row[0])
         ]
-    return _block("table", shown.title, columns[grouped:], groups, shown.note)
+    over = heads(shown.columns[grouped:])
+    return _block("table", shown.title, columns[grouped:], over, groups, shown.note, _is_wide(shown, grouped))
+
+
+def _is_wide(shown: Table, grouped: bool) -> bool:
+    """Whether a telephone shows only a part of the columns."""
+    names = [max(map(len, re.split(r"[ -]", name))) for name in shown.columns]
+    cells = zip(*shown.cells(), strict=True) if shown.rows else [() for _ in names]
+    widest = [max([name, *map(len, column)]) for name, column in zip(names, cells, strict=True)][grouped:]
+    widest[0] = min(widest[0], _ROW_NAME)
+    return sum(width + 2 for width in widest) > _TELEPHONE
+
+
+@dataclass(frozen=True)
+class Head:
+    """A heading over one column, or over the parts of several."""
+
+    name: str
+    parts: tuple[str, ...] = ()
+
+
+def heads(columns: Iterable[str]) -> list[Head]:
+    """The headings of columns.
+
+    >>> heads(["method", "epoch, paper (s)", "epoch, here (s)"])
+    [Head(name='method', parts=()), Head(name='epoch', parts=('paper (s)', 'here (s)'))]
+    """
+    found = []
+    for common, names in groupby(columns, key=lambda name: name.rpartition(", ")[0]):
+        shared = list(names)
+        if common and len(shared) > 1:
+            found.append(Head(common, tuple(name.removeprefix(f"{common}, ") for name in shared)))
+        else:
+            found += map(Head, shared)
+    return found
 
 
 def words(text: str) -> Markup:

@@ -1,8 +1,9 @@
-"""A table, and the files in which it is written: CSV and LaTeX. (`report/page.py` has its HTML.)"""
+"""A table, and the files in which it is written: CSV, LaTeX and Markdown. (`report/page.py` has its HTML.)"""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from collections.abc import Sequence
@@ -45,12 +46,10 @@ class Table:
         return [[written(value, column) for value, column in row] for row in pairs]
 
     def numeric(self) -> list[bool]:
-        """Which columns are aligned to the right."""
+        """Which columns are aligned to the right: those that hold more numbers than words."""
         columns = list(zip(*self.cells(), strict=True)) or [() for _ in self.columns]
-        return [
-            any(c != NOTHING for c in column) and all(c == NOTHING or _NUMBER.fullmatch(c) for c in column)
-            for column in columns
-        ]
+        found = [[bool(_NUMBER.fullmatch(cell)) for cell in column if cell != NOTHING] for column in columns]
+        return [2 * sum(numbers) > len(numbers) for numbers in found]
 
     def csv(self) -> str:
         out = io.StringIO()
@@ -78,12 +77,26 @@ class Table:
         ]
         return "\n".join(lines) + "\n"
 
+    def markdown(self) -> str:
+        """Title, table and note, as READMEs and web sites show them."""
+        rule = ["--:" if right else "---" for right in self.numeric()]
+        rows = [[_in_markdown(cell) for cell in row] for row in [self.columns, *self.cells()]]
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        lines.insert(1, f"|{'|'.join(rule)}|")
+        return "\n".join([f"*{self.title}*", "", *lines, *(["", self.note] if self.note else [])]) + "\n"
+
     def save(self, folder: Path) -> None:
-        """As CSV and LaTeX."""
+        """As CSV, LaTeX and Markdown."""
         name = plain_name(self.name)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / f"{name}.csv", self.csv())
         write_atomically(folder / f"{name}.tex", self.latex())
+        write_atomically(folder / f"{name}.md", self.markdown())
+
+
+def _in_markdown(cell: str) -> str:
+    """One line that neither ends the cell nor is taken for HTML."""
+    return html.escape(" ".join(cell.split("\n")), quote=False).replace("|", r"\|")
 
 
 def with_minus(text: str) -> str:

@@ -36,7 +36,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from swiftfl.errors import UserError
-from swiftfl.experiment.config import Config, CostsConfig
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.costs_config import CostsConfig
 from swiftfl.reproduce.printed import printed
 
 TRAINING_SAMPLES = 50_000

@@ -13,8 +13,8 @@ from typing import Any
 from swiftfl.algorithm import Algorithm
 from swiftfl.data.batches import NoSamples
 from swiftfl.engines import Setup
-from swiftfl.engines.live.local.engine import Local
-from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.local.engine import LocalEngine
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_algorithm, build_topology, weights_method
@@ -77,7 +77,7 @@ class Spent:
         return self.compute + self.communication + self.waiting
 
 
-def spent(engine: Local | Mpi) -> Spent:
+def spent(engine: LocalEngine | MpiEngine) -> Spent:
     """How the clients of a run that is over spent their time."""
     if engine.supervisor.lost:
         raise UserError(f"clients {sorted(engine.supervisor.lost)} were lost while times were measured")
@@ -88,7 +88,7 @@ def spent(engine: Local | Mpi) -> Spent:
 
 def run_locally(setup: Setup) -> Spent:
     """One run with a process per client, nothing recorded."""
-    engine = Local(setup, None, LiveOptions(save_seconds=None))
+    engine = LocalEngine(setup, None, LiveOptions(save_seconds=None))
     try:
         engine.start()
         if not engine.wait(LIMIT):

@@ -17,7 +17,8 @@ from itertools import count
 import numpy as np
 
 from swiftfl.experiment.build import Parts, build
-from swiftfl.experiment.config import Config, CostsConfig
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.costs_config import CostsConfig
 from swiftfl.transports.shared_memory.transport import SharedMemory
 from swiftfl.vector import Vector, Weights, mix
 

@@ -16,15 +16,10 @@ from typing import Any, Literal, TypeAlias
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.algorithm_config import AlgorithmConfig
-from swiftfl.experiment.config import (
-    Config,
-    CostsConfig,
-    DataConfig,
-    EngineConfig,
-    EvaluationConfig,
-    ModelConfig,
-    TopologyConfig,
-)
+from swiftfl.experiment.config import Config, EvaluationConfig, TopologyConfig
+from swiftfl.experiment.costs_config import CostsConfig
+from swiftfl.experiment.engine_config import EngineConfig
+from swiftfl.experiment.learning_config import DataConfig, ModelConfig
 from swiftfl.reproduce.hardware import profile
 from swiftfl.reproduce.printed import hyperparameters, step_size
 
@@ -121,7 +116,7 @@ def as_run_by_authors(method: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ExperimentSetting:
     """One experiment at one scale; `epochs` are those of the scales below `paper`."""
 
     name: str

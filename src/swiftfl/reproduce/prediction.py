@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swiftfl.data.batches import NoSamples
-from swiftfl.engines import Setup, Virtual
+from swiftfl.engines import Setup, VirtualEngine
 from swiftfl.engines.simulation.clocks import Interval
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build_algorithm, build_costs, build_topology, weights_method
-from swiftfl.experiment.config import Config, CostsConfig
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.costs_config import CostsConfig
 from swiftfl.experiment.measure import times_per_epoch
 from swiftfl.files import write_json
 from swiftfl.graph import Topology, communication_coefficients
@@ -43,7 +44,7 @@ Times = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Prediction:
+class TimePrediction:
     """Seconds per epoch, means over clients, and what some clients do at the beginning of the run."""
 
     times: Times
@@ -65,7 +66,7 @@ def steps_per_epoch(clients: int, batch_size: int) -> int:
     return math.ceil(TRAINING_SAMPLES / clients / batch_size)
 
 
-def predict(config: Config, batch_size: int = 32) -> Prediction:
+def predict(config: Config, batch_size: int = 32) -> TimePrediction:
     """One case at the paper's steps per epoch; its data and model play no part."""
     costs = config.engine.costs
     if costs.message_bytes is None:
@@ -73,7 +74,7 @@ def predict(config: Config, batch_size: int = 32) -> Prediction:
     graph = build_topology(config.topology, config.seed)
     coefficients = communication_coefficients(graph, None, weights_method(config.algorithm))
     steps = steps_per_epoch(graph.n, batch_size)
-    engine = Virtual(
+    engine = VirtualEngine(
         Setup(
             algorithm=build_algorithm(config.algorithm, graph, config.seed),
             workload=Free(1),
@@ -91,7 +92,7 @@ def predict(config: Config, batch_size: int = 32) -> Prediction:
     engine.start()
     engine.advance(sys.maxsize)
     times = {name.removesuffix("_seconds_per_epoch"): t for name, t in times_per_epoch(engine).items()}
-    return Prediction(times, graph.n, timeline.seconds, timeline.intervals)
+    return TimePrediction(times, graph.n, timeline.seconds, timeline.intervals)
 
 
 class PredictionCache:
@@ -99,9 +100,9 @@ class PredictionCache:
 
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
-        self._found: dict[str, Prediction] = {}
+        self._found: dict[str, TimePrediction] = {}
 
-    def predict(self, config: Config) -> Prediction:
+    def predict(self, config: Config) -> TimePrediction:
         key = repr((config.topology, config.algorithm, config.engine.costs, config.engine.barrier))
         if key not in self._found:
             self._found[key] = predict(config, self.batch_size)

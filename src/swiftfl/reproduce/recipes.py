@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from swiftfl.experiment.config import Config, TopologyConfig
-from swiftfl.reproduce.plan import METHODS, Case, Experiment, ReproductionOptions, Setting, planned_steps
+from swiftfl.reproduce.plan import (
+    METHODS,
+    Case,
+    Experiment,
+    ExperimentSetting,
+    ReproductionOptions,
+    planned_steps,
+)
 from swiftfl.reproduce.printed import printed
 
 EPOCHS = {
@@ -42,7 +49,7 @@ RATES_IN, HALF_IN = ("4x", "16x"), ("4x",)
 
 def baseline(scale: str, options: ReproductionOptions = ReproductionOptions()) -> Experiment:
     """A ring of 16 clients, data dealt out at random, everybody equally fast."""
-    setting = Setting("baseline", scale, options, EPOCHS["baseline"])
+    setting = ExperimentSetting("baseline", scale, options, EPOCHS["baseline"])
     ring = TopologyConfig(name="ring", clients=16)
     cases = [Case("ring16", method, setting.config(ring, method)) for method in METHODS]
     groups = {"ring16": "16-client ring"}
@@ -51,7 +58,7 @@ def baseline(scale: str, options: ReproductionOptions = ReproductionOptions()) -
 
 def clients(scale: str, options: ReproductionOptions = ReproductionOptions()) -> Experiment:
     """More clients share the same data: rings of 2 to 16 as in the paper, and 64 and 256 (times only)."""
-    setting = Setting("clients", scale, options, EPOCHS["clients"])
+    setting = ExperimentSetting("clients", scale, options, EPOCHS["clients"])
     cases = [
         Case(str(n), method, setting.config(TopologyConfig(name="ring", clients=n), method), n in TRAINED)
         for n in (*TRAINED, *PREDICTED)
@@ -63,7 +70,7 @@ def clients(scale: str, options: ReproductionOptions = ReproductionOptions()) ->
 
 def topologies(scale: str, options: ReproductionOptions = ReproductionOptions()) -> Experiment:
     """Three networks of 16 clients: two cliques, four cliques, a ring. ResNet-50 at scale `paper`."""
-    setting = Setting("topologies", scale, options, EPOCHS["topologies"])
+    setting = ExperimentSetting("topologies", scale, options, EPOCHS["topologies"])
     cases = [
         Case(group, method, setting.config(topology, method))
         for group, topology in TOPOLOGIES.items()
@@ -80,7 +87,7 @@ def noniid(scale: str, options: ReproductionOptions = ReproductionOptions()) -> 
     and is given the same one as everywhere (`SMALL_STEP_SIZE`), except for `cyclic`. There every client has
     one class only, and with that step size SWIFT and D-SGD both collapse to a constant answer.
     """
-    setting = Setting("noniid", scale, options, EPOCHS["noniid"])
+    setting = ExperimentSetting("noniid", scale, options, EPOCHS["noniid"])
     cliques = TopologyConfig(name="ring_of_cliques", clients=10, clusters=3)
     degrees = {
         f"{degree:.0%}".rstrip("%"): degree for degree in printed()["noniid_roc3c_10_resnet18"]["degrees"]
@@ -116,7 +123,7 @@ def slowdown(scale: str, options: ReproductionOptions = ReproductionOptions()) -
     neighbours. `swift_half` is the same for as long as fits into half of D-SGD's time, with the schedule
     stretched to that length, for users who have a deadline and not a number of steps.
     """
-    setting = Setting("slowdown", scale, options, EPOCHS["slowdown"])
+    setting = ExperimentSetting("slowdown", scale, options, EPOCHS["slowdown"])
     ring = TopologyConfig(name="ring", clients=16)
     cases = []
     # Only virtual time can slow down one link.
@@ -151,7 +158,7 @@ def _slowed(config: Config, group: str) -> Config:
     return config.with_changes(changes)
 
 
-def _at_true_rates(setting: Setting, ring: TopologyConfig, group: str) -> Config:
+def _at_true_rates(setting: ExperimentSetting, ring: TopologyConfig, group: str) -> Config:
     """SWIFT whose influence is each client's share of the steps, known from the costs."""
     config = _slowed(setting.config(ring, "swift_c0"), group)
     slow, others = _slow_share(config, group), ring.clients - 1
@@ -160,7 +167,7 @@ def _at_true_rates(setting: Setting, ring: TopologyConfig, group: str) -> Config
     return config.with_changes({"influence": shares, "engine.epochs": None, "engine.iterations": steps})
 
 
-def _half_the_time(setting: Setting, ring: TopologyConfig, group: str) -> Config:
+def _half_the_time(setting: ExperimentSetting, ring: TopologyConfig, group: str) -> Config:
     """As many epochs as half of D-SGD's time has, of which only the slowest client's computing is counted."""
     config = setting.config(ring, "swift_c0")
     waiting = FACTORS[group] * config.engine.costs.compute

@@ -8,11 +8,27 @@ tail of a model's vector, have gradient 0; whatever a rule does to them is repla
 (`vector.advance`).
 """
 
-from swiftfl.rules.adam import Adam
+from swiftfl.rules.adam import AdamRule
+from swiftfl.rules.applied import Applied, applied
 from swiftfl.rules.base import RULES, Moments, UpdateRule, update_rule
 from swiftfl.rules.clipped import Clipped
-from swiftfl.rules.lion import Lion
-from swiftfl.rules.rmsprop import RMSprop
-from swiftfl.rules.sgd import SGD
+from swiftfl.rules.lion import LionRule
+from swiftfl.rules.remembering import Remembering, first_memory
+from swiftfl.rules.rmsprop import RmspropRule
+from swiftfl.rules.sgd import SgdRule
 
-__all__ = ["RULES", "SGD", "Adam", "Clipped", "Lion", "Moments", "RMSprop", "UpdateRule", "update_rule"]
+__all__ = [
+    "RULES",
+    "AdamRule",
+    "Applied",
+    "Clipped",
+    "LionRule",
+    "Moments",
+    "Remembering",
+    "RmspropRule",
+    "SgdRule",
+    "UpdateRule",
+    "applied",
+    "first_memory",
+    "update_rule",
+]

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from swiftfl import kernels
+from swiftfl.recycled import like
+from swiftfl.rules.applied import Applied
 from swiftfl.rules.base import (
     check_below_one,
     check_epsilon,
@@ -27,7 +31,7 @@ from swiftfl.vector import Memory, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Adam:
+class AdamRule:
     """Two moments and the number of steps are remembered; `decoupled` makes it AdamW."""
 
     beta1: float = 0.9
@@ -35,6 +39,7 @@ class Adam:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
     decoupled: bool = False
+    elementwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_below_one(beta1=self.beta1, beta2=self.beta2)
@@ -61,6 +66,21 @@ class Adam:
             move -= x * (step_size * self.weight_decay)
         return move, {"mean": mean, "square": square, "steps": steps}
 
+    def moved(self, half: Vector, g: Vector, x: Vector, step_size: float, memory: Memory) -> Applied | None:
+        """`update` and the move in one pass, where there is a kernel for it."""
+        steps = memory["steps"] + 1
+        t = float(steps[0])
+        out, mean, square = like(half), like(half), like(half)
+        rates = (self.beta1, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2)
+        corrections = (1.0 / math.sqrt(1.0 - self.beta2**t), self.epsilon, -step_size / (1.0 - self.beta1**t))
+        decay = (self.weight_decay, step_size * self.weight_decay)
+        scalars = (*rates, *corrections, *decay)
+        moments = (memory["mean"], memory["square"])
+        fine = kernels.adam((out, mean, square), half, g, x, moments, scalars, self.decoupled)
+        if fine is None:
+            return None
+        return Applied(out, {"mean": mean, "square": square, "steps": steps}, fine)
+
 
 @update_rule("adam")
 def adam(
@@ -69,9 +89,9 @@ def adam(
     beta2: BelowOne = 0.999,
     epsilon: Positive = 1e-8,
     weight_decay: NotBelowZero = 0.0,
-) -> Adam:
+) -> AdamRule:
     """Adam: moves by the running mean of gradients over the root of that of their squares."""
-    return Adam(beta1, beta2, epsilon, weight_decay)
+    return AdamRule(beta1, beta2, epsilon, weight_decay)
 
 
 @update_rule("adamw")
@@ -81,6 +101,6 @@ def adamw(
     beta2: BelowOne = 0.999,
     epsilon: Positive = 1e-8,
     weight_decay: NotBelowZero = 0.01,
-) -> Adam:
+) -> AdamRule:
     """Adam whose weight decay acts on the model itself, beside the moments."""
-    return Adam(beta1, beta2, epsilon, weight_decay, decoupled=True)
+    return AdamRule(beta1, beta2, epsilon, weight_decay, decoupled=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from swiftfl.errors import UserError
-from swiftfl.registry import Registry
+from swiftfl.registry import Registry, absent
 from swiftfl.vector import Memory, Vector
 
 Moments: TypeAlias = Literal["kept", "reset"]
@@ -25,7 +25,7 @@ class UpdateRule(Protocol):
 
 
 MakeRule = TypeVar("MakeRule", bound=Callable[..., UpdateRule])
-RULES: Registry[Callable[..., UpdateRule]] = Registry("update rule")
+RULES: Registry[Callable[..., UpdateRule]] = Registry("update rule", stand_in=absent)
 """Rules by name: functions whose keyword-only parameters are the options of a configuration."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from swiftfl.errors import UserError
+from swiftfl.recycled import like
 from swiftfl.rules.base import UpdateRule
 from swiftfl.vector import Memory, Vector
 
@@ -32,9 +33,13 @@ class Clipped:
         return self.rule.init(x)
 
     def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
+        return self.rule.update(self.clipped(g), x, step_size, memory)
+
+    def clipped(self, g: Vector) -> Vector:
+        """The gradient that the rule is given: g itself where it is short enough."""
         factor = self.clip / (norm(g) + _TINY)
         # "not less" is also so of a norm that is no number: the step is then left out, like any of the kind.
-        return self.rule.update(g * factor if not factor >= 1.0 else g, x, step_size, memory)
+        return g if factor >= 1.0 else np.multiply(g, factor, out=like(g))
 
 
 def norm(g: Vector) -> float:

@@ -7,6 +7,7 @@ m <- beta2 m + (1 - beta2) g
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,12 +17,13 @@ from swiftfl.vector import Memory, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Lion:
+class LionRule:
     """Every number moves by the step size, in the direction that momentum and gradient agree upon."""
 
     beta1: float = 0.9
     beta2: float = 0.99
     weight_decay: float = 0.0
+    elementwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_below_one(beta1=self.beta1, beta2=self.beta2)
@@ -40,6 +42,6 @@ class Lion:
 
 
 @update_rule("lion")
-def lion(*, beta1: BelowOne = 0.9, beta2: BelowOne = 0.99, weight_decay: NotBelowZero = 0.0) -> Lion:
+def lion(*, beta1: BelowOne = 0.9, beta2: BelowOne = 0.99, weight_decay: NotBelowZero = 0.0) -> LionRule:
     """Lion: moves by the sign of the running mean of gradients; its steps are smaller than Adam's."""
-    return Lion(beta1, beta2, weight_decay)
+    return LionRule(beta1, beta2, weight_decay)

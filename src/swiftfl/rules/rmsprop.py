@@ -7,6 +7,7 @@ m <- momentum m + u;   move = -step_size m    (without momentum: move = -step_si
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,13 +24,14 @@ from swiftfl.vector import Memory, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class RMSprop:
+class RmspropRule:
     """Gradients over the root of the running mean of their squares, with momentum and weight decay."""
 
     alpha: float = 0.99
     epsilon: float = 1e-8
     momentum: float = 0.0
     weight_decay: float = 0.0
+    elementwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_below_one(alpha=self.alpha, momentum=self.momentum)
@@ -62,6 +64,6 @@ def rmsprop(
     epsilon: Positive = 1e-8,
     momentum: BelowOne = 0.0,
     weight_decay: NotBelowZero = 0.0,
-) -> RMSprop:
+) -> RmspropRule:
     """RMSprop: gradients over the root of the running mean of their squares."""
-    return RMSprop(alpha, epsilon, momentum, weight_decay)
+    return RmspropRule(alpha, epsilon, momentum, weight_decay)

@@ -9,22 +9,27 @@ Dampening is left out: torch's first step has none, so that the rule would have 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from swiftfl import kernels
 from swiftfl.errors import UserError
+from swiftfl.recycled import like
+from swiftfl.rules.applied import Applied
 from swiftfl.rules.base import check_below_one, check_weight_decay, decayed, update_rule
 from swiftfl.settings import BelowOne, NotBelowZero
 from swiftfl.vector import Memory, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class SGD:
+class SgdRule:
     """Stochastic gradient descent with momentum, weight decay and Nesterov's look-ahead."""
 
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
+    elementwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_below_one(momentum=self.momentum)
@@ -48,8 +53,19 @@ class SGD:
         move *= -step_size
         return move, {"momentum": m}
 
+    def moved(self, half: Vector, g: Vector, x: Vector, step_size: float, memory: Memory) -> Applied | None:
+        """`update` and the move in one pass, where there is a kernel for it."""
+        out, m = like(half), memory["momentum"] if self.momentum else None
+        after = None if m is None else like(m)
+        fine = kernels.sgd(
+            out, after, half, g, x, m, self.momentum, self.weight_decay, step_size, self.nesterov
+        )
+        if fine is None:
+            return None
+        return Applied(out, memory if after is None else {"momentum": after}, fine)
+
 
 @update_rule("sgd")
-def sgd(*, momentum: BelowOne = 0.9, weight_decay: NotBelowZero = 0.0, nesterov: bool = False) -> SGD:
+def sgd(*, momentum: BelowOne = 0.9, weight_decay: NotBelowZero = 0.0, nesterov: bool = False) -> SgdRule:
     """SGD with momentum, weight decay and Nesterov's look-ahead."""
-    return SGD(momentum, weight_decay, nesterov)
+    return SgdRule(momentum, weight_decay, nesterov)

@@ -42,8 +42,8 @@ class Stopped(Exception):  # noqa: N818
     """The run was asked to stop while this client waited."""
 
 
-KINDS = 4
-"""How many kinds of small messages there are."""
+KINDS = 9
+"""How many kinds of small messages there are: those of CCS, and those of a census (`graph/`)."""
 
 
 class SmallMessage(NamedTuple):
@@ -95,6 +95,12 @@ class Transport(Protocol):
         """Call `use(model, version)` on the neighbour's newest model, in place where possible.
 
         The view is valid only during the call, and never torn. None if there is no model (yet).
+        """
+
+    def since_published(self, neighbour: int) -> float | None:
+        """How many seconds ago the neighbour published the model that was read from it last.
+
+        None if the transport cannot tell; between hosts it is as exact as their clocks.
         """
 
     def tell(self, neighbour: int, message: SmallMessage) -> None:
@@ -209,7 +215,9 @@ class TransportEntry:
     processes: bool = True
     """Whether clients are processes; threads of one process otherwise."""
     program: str | None = None
-    """A module that runs the checks by itself, under a launcher, where clients cannot be forked."""
+    """A module that runs the checks by itself, under mpiexec, where clients cannot be forked."""
+    starts_clients: bool = False
+    """Whether that program needs no mpiexec: it starts its clients itself."""
 
 
 TRANSPORTS: Registry[TransportEntry] = Registry("transport")
@@ -218,11 +226,13 @@ TRANSPORTS: Registry[TransportEntry] = Registry("transport")
 Make = TypeVar("Make", bound=MakePlan)
 
 
-def transport(name: str, processes: bool = True, program: str | None = None) -> Callable[[Make], Make]:
+def transport(
+    name: str, processes: bool = True, program: str | None = None, starts_clients: bool = False
+) -> Callable[[Make], Make]:
     """Register a function that makes a plan."""
 
     def register(make: Make) -> Make:
-        TRANSPORTS.register(name, TransportEntry(name, make, processes, program))
+        TRANSPORTS.register(name, TransportEntry(name, make, processes, program, starts_clients))
         return make
 
     return register

@@ -6,7 +6,7 @@ default is `identity`, which copies nothing. A transport that passes messages se
 models stay in one memory (shared memory, simulation) neighbours are given what would have arrived,
 `transmitted(codec, x)`: that saves nothing there, but the run is the same.
 
-A codec of your own is one class in one file, registered with a decorator:
+A codec of your own is one class in one file, registered with a decorator::
 
     @codec("half")
     class Half:
@@ -24,12 +24,15 @@ feedback); `state` and `restore` carry that over a save. Decoding depends on the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.registry import Registry
+from swiftfl.errors import UserError
+from swiftfl.registry import Registry, options_of
+from swiftfl.settings import checked_options, name_and_options
 from swiftfl.vector import Memory, Vector
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -60,6 +63,28 @@ class Codec(Protocol):
         """Go on from a state."""
 
 
+@runtime_checkable
+class Incremental(Protocol):
+    """What a codec has besides whose codes may hold changes only: what they are changes of is at both ends.
+
+    Its codes are numbered. Where everything stays in one memory, or every code arrives, a code holds what
+    changed since the one before; a transport that leaves some out says `since` which one all have.
+    """
+
+    @property
+    def serial(self) -> int:
+        """The number of the last code."""
+
+    def since(self, serial: int) -> None:
+        """The next code is to hold everything that changed after this one (-1: everything)."""
+
+    def image(self) -> Vector:
+        """What a neighbour has that got every code; read-only."""
+
+    def decode_onto(self, data: Bytes, image: Vector, after: int) -> int:
+        """Change an image that has code `after`; the code's number. ValueError if that cannot be."""
+
+
 MakeCodec: TypeAlias = Callable[[], Codec]
 Make = TypeVar("Make", bound=Callable[..., Codec])
 CODECS: Registry[Callable[..., Codec]] = Registry("codec")
@@ -74,6 +99,28 @@ def codec(name: str) -> Callable[[Make], Make]:
         return make
 
     return register
+
+
+def codec_named(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a codec as users write it; the value of its only option may stand alone.
+
+    >>> codec_named("identity")
+    ('identity', {})
+    """
+    name, colon, rest = text.partition(":")
+    known = options_of(CODECS[name])
+    if colon and rest and "=" not in rest:
+        if len(known) != 1:
+            raise UserError(f"{text}: options are written {name}:option=value")
+        rest = f"{next(iter(known))}={rest}"
+    given = name_and_options(f"{name}:{rest}")[1]
+    return name, checked_options(f"codec {name}", known, given, "codec ")
+
+
+def make_codec(text: str) -> MakeCodec:
+    """What makes the codec that is named so."""
+    name, options = codec_named(text)
+    return partial(CODECS[name], **options)
 
 
 @codec("identity")
@@ -108,28 +155,39 @@ def is_exact(codec: Codec) -> bool:
     return isinstance(codec, Identity)
 
 
+def tell_whose(codec: Codec, client: int) -> Codec:
+    """Tell a codec, before it is used, whose end it is, if it wants to know: by its method `belongs_to`."""
+    tell = getattr(codec, "belongs_to", None)
+    if tell is not None:
+        tell(client)
+    return codec
+
+
 class Measured:
     """A codec that remembers how long its last code was."""
 
     def __init__(self, codec: Codec) -> None:
-        self._codec, self.name, self.last = codec, codec.name, 0
+        self.inner, self.name, self.last = codec, codec.name, 0
+
+    def belongs_to(self, client: int) -> None:
+        tell_whose(self.inner, client)
 
     def most_bytes(self, size: int, dtype: npt.DTypeLike) -> int:
-        return self._codec.most_bytes(size, dtype)
+        return self.inner.most_bytes(size, dtype)
 
     def encode(self, x: Vector) -> Bytes:
-        data = self._codec.encode(x)
+        data = self.inner.encode(x)
         self.last = data.size
         return data
 
     def decode(self, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector:
-        return self._codec.decode(data, size, dtype)
+        return self.inner.decode(data, size, dtype)
 
     def state(self) -> Memory:
-        return self._codec.state()
+        return self.inner.state()
 
     def restore(self, memory: Memory) -> None:
-        self._codec.restore(memory)
+        self.inner.restore(memory)
 
 
 def measured(make: MakeCodec) -> Codec:
@@ -167,6 +225,20 @@ def decode(codec: Codec, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector
     return x
 
 
+def incremental(codec: Codec) -> Incremental | None:
+    """The codec, if its codes may hold changes only."""
+    found: object = codec
+    while hasattr(found, "inner"):  # one around it, such as `Measured`
+        found = found.inner
+    return found if isinstance(found, Incremental) else None
+
+
+def arrived(codec: Codec, data: Bytes, x: Vector) -> Vector:
+    """What arrives of x, which its sender's codec has just encoded."""
+    changing = incremental(codec)
+    return decode(codec, data, x.size, x.dtype) if changing is None else changing.image()
+
+
 def transmitted(codec: Codec, x: Vector) -> Vector:
     """What arrives of x: x itself, without a copy, where the codec changes nothing."""
-    return x if is_exact(codec) else decode(codec, encode(codec, x), x.size, x.dtype)
+    return x if is_exact(codec) else arrived(codec, encode(codec, np.asarray(x)), x)

@@ -37,8 +37,8 @@ class MemoryPlan:
         n = len(neighbours)
         self.neighbours, self.make_codec = neighbours, codec
         self.changed = Condition()
-        self.newest: list[tuple[Vector, int]] = [(x0.copy(), 0)] * n
-        self.shown: list[tuple[Vector, int]] = list(self.newest)
+        self.shown: list[tuple[Vector, int]] = [(x0.copy(), 0)] * n
+        self.newest = [(x, version, time.monotonic()) for x, version in self.shown]  # and since when
         self.cells: list[Vector] = [x0.copy()] * n
         self.offers: list[dict[int, tuple[Vector, set[int]]]] = [{} for _ in range(n)]
         self.offered = [-1] * n
@@ -107,18 +107,23 @@ class MemoryTransport:
         self.codec = plan.make_codec()
         self.waited = 0.0
         self._averaged = plan.averaged[i]
+        self._published: dict[int, float] = {}  # when what was read last was
 
     # --- wait-free ---
 
     def publish(self, x: Vector, version: int) -> None:
         self.show(x, version)
-        self.plan.newest[self.i] = (_copy(transmitted(self.codec, x)), version)
+        self.plan.newest[self.i] = (_copy(transmitted(self.codec, x)), version, time.monotonic())
 
     def show(self, x: Vector, version: int) -> None:
         self.plan.shown[self.i] = (_copy(x), version)
 
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
-        return use(*self.plan.newest[neighbour])
+        x, version, self._published[neighbour] = self.plan.newest[neighbour]
+        return use(x, version)
+
+    def since_published(self, neighbour: int) -> float | None:
+        return time.monotonic() - self._published[neighbour] if neighbour in self._published else None
 
     def tell(self, neighbour: int, message: SmallMessage) -> None:
         self.plan.told[self.i, neighbour][message.kind] = message

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,9 @@ from swiftfl.transports.messages.wire import GARBLED, LOST, Transfer
 from swiftfl.vector import Vector
 
 _log = logging.getLogger(__name__)
+_LOOK = 0.01  # seconds between two looks for what a rank prepares
+SAY_AFTER = 30.0
+"""Seconds of waiting for another rank before the start, after which the user is told."""
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -146,10 +151,33 @@ class MpiJob:
         """That rank's value (anything JSON can hold), for everybody; all call it together."""
         text = json.dumps(value).encode() if self.rank == who else b""
         length = np.array([len(text)], dtype=np.int64)
-        self._comm.Bcast(length, who)
+        self._await(self._comm.Ibcast(length, who), who)
         data = np.frombuffer(text, np.uint8).copy() if self.rank == who else np.zeros(length[0], np.uint8)
         self._comm.Bcast(data, who)
         return json.loads(data.tobytes())
+
+    def _await(self, told: MPI.Request, who: int) -> None:
+        """Wait for what a rank prepares, without using up a processor; the user is told if that takes long.
+
+        It may be about to read a large dataset, or hang: only the user can know which.
+        """
+        began, said = time.monotonic(), False
+        while not told.Test():
+            time.sleep(_LOOK)
+            if not said and time.monotonic() - began > SAY_AFTER:
+                said = True
+                print(
+                    f"swiftfl: rank {self.rank} has waited for rank {who} for {SAY_AFTER:g} s before the "
+                    "start: if that one hangs, stop the job (Ctrl-C)",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    def share(self, x: Vector, who: int = 0) -> Vector:
+        """That rank's vector, for everybody; all call it together, with vectors of one size."""
+        out: Vector = np.ascontiguousarray(x).copy()
+        self._comm.Bcast([out.view(np.uint8), self._mpi.BYTE], who)
+        return out
 
     def failed(self) -> set[int]:
         """The ranks that are known to be dead; none where MPI cannot tell."""

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import os
 
+_LOCAL_RANKS = (
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "PMI_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+)
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
 
 def rank_here() -> int | None:
     """This process's rank; None if no launcher started it."""
-    return next((int(os.environ[name]) for name in _RANKS if os.environ.get(name, "").isdigit()), None)
+    return _first(_RANKS)
+
+
+def local_rank_here() -> int | None:
+    """Its number among the processes of this machine; None if the launcher does not tell."""
+    return _first(_LOCAL_RANKS)
+
+
+def _first(names: tuple[str, ...]) -> int | None:
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), None)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from swiftfl.errors import UserError
-from swiftfl.transports import memory, mpi, shared_memory
+from swiftfl.transports import compression, memory, mpi, shared_memory, zenoh
 from swiftfl.transports.base import TRANSPORTS, MakePlan, TransportEntry, transport
-from swiftfl.transports.codec import CODECS, codec
+from swiftfl.transports.codec import CODECS, codec, codec_named, make_codec
 
 __all__ = [
     "CODECS",
     "TRANSPORTS",
     "TransportEntry",
     "codec",
+    "codec_named",
+    "compression",
+    "make_codec",
     "memory",
     "mpi",
     "shared_memory",
     "transport",
     "transport_between_processes",
+    "zenoh",
 ]
 
 

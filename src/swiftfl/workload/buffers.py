@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from swiftfl.data.tree import Tree
 from swiftfl.errors import UserError
-from swiftfl.workload.flat import Layout
+from swiftfl.workload.flat import FlatLayout
 from swiftfl.workload.losses import call
 
 
@@ -40,7 +40,7 @@ def changing(module: nn.Module, inputs: Tree, device: torch.device) -> list[str]
 class Buffers:
     """Keeps a module's buffers in order after each of its forward passes."""
 
-    def __init__(self, module: nn.Module, plan: Layout, flat: Tensor) -> None:
+    def __init__(self, module: nn.Module, plan: FlatLayout, flat: Tensor) -> None:
         places = {piece.name: piece for piece in plan.others}
         self._carried: list[tuple[str, nn.Module, str, Tensor, Tensor]] = []
         self._counters: list[tuple[nn.Module, str, Tensor, Tensor, int]] = []

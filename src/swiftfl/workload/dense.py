@@ -23,24 +23,24 @@ import numpy.typing as npt
 from torch import nn
 
 from swiftfl.vector import Vector
-from swiftfl.workload.flat import Layout, Piece
+from swiftfl.workload.flat import FlatLayout, FlatPiece
 
 Array = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
-class Linear:
+class DenseLayer:
     """One layer: where its weight and bias lie in a vector, and the activation that follows."""
 
-    weight: Piece
-    bias: Piece | None
+    weight: FlatPiece
+    bias: FlatPiece | None
     activation: type[nn.Module] | None = None
 
 
 class DenseChain:
     """Forward and backward of a chain for stacked vectors (clients, size)."""
 
-    def __init__(self, layers: list[Linear]) -> None:
+    def __init__(self, layers: list[DenseLayer]) -> None:
         self._layers = layers
 
     @property
@@ -98,10 +98,10 @@ def cross_entropy(outputs: Array, labels: npt.NDArray[np.int64]) -> tuple[Array,
     return losses, d
 
 
-def dense_chain(module: nn.Module, layout: Layout) -> DenseChain | None:
+def dense_chain(module: nn.Module, layout: FlatLayout) -> DenseChain | None:
     """The module as a chain, or None if it is anything else (or its parameters are shared)."""
     places = {piece.name: piece for piece in layout.parameters}
-    layers: list[Linear] = []
+    layers: list[DenseLayer] = []
     for name, part in _parts(module, ""):
         if any((part._forward_hooks, part._forward_pre_hooks, part._backward_hooks)):
             return None
@@ -109,9 +109,9 @@ def dense_chain(module: nn.Module, layout: Layout) -> DenseChain | None:
             weight, bias = places.pop(f"{name}weight", None), places.pop(f"{name}bias", None)
             if weight is None or (bias is None) != (part.bias is None):
                 return None
-            layers.append(Linear(weight, bias))
+            layers.append(DenseLayer(weight, bias))
         elif type(part) in _ACTIVATIONS and layers and layers[-1].activation is None:
-            layers[-1] = Linear(layers[-1].weight, layers[-1].bias, type(part))
+            layers[-1] = DenseLayer(layers[-1].weight, layers[-1].bias, type(part))
         elif not _changes_nothing(part, first=not layers):
             return None
     if not layers or places or layers[-1].activation is not None:
@@ -131,7 +131,7 @@ def _changes_nothing(part: nn.Module, first: bool) -> bool:
     return type(part) is nn.Identity
 
 
-def _weight(flat: Vector, layer: Linear) -> Array:
+def _weight(flat: Vector, layer: DenseLayer) -> Array:
     """(clients, out, in) view of the stacked vectors."""
     piece = layer.weight
     return flat[:, piece.start : piece.stop].reshape(len(flat), *piece.shape)

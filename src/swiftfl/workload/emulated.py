@@ -9,7 +9,7 @@ import numpy as np
 
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
-from swiftfl.workload.base import Evaluation, Workload
+from swiftfl.workload.base import Evaluation, Workload, follow, placed
 
 
 class Emulated:
@@ -36,12 +36,18 @@ class Emulated:
     def initial(self, seed: int) -> Vector:
         return self._workload.initial(seed)
 
+    def place(self, x: Vector) -> Vector:
+        return placed(self._workload, x)
+
     def gradient(self, x: Vector, batch: Batch) -> Slope:
         time.sleep(self.seconds)
         return Slope(np.zeros_like(x), 0.0)
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
+
+    def follow(self, epochs: Sequence[float]) -> None:
+        follow(self._workload, epochs)
 
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         return self._workload.evaluate(xs)

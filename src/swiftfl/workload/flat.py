@@ -24,7 +24,7 @@ from swiftfl.vector import Vector
 
 
 @dataclass(frozen=True)
-class Piece:
+class FlatPiece:
     """One tensor of the module: its name and where it lies in the flat vector."""
 
     name: str
@@ -34,15 +34,15 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FlatLayout:
     """Parameters, then norm layers' running statistics, then other buffers; each in the module's order."""
 
-    parameters: tuple[Piece, ...]
-    running: tuple[Piece, ...]
-    others: tuple[Piece, ...] = ()
+    parameters: tuple[FlatPiece, ...]
+    running: tuple[FlatPiece, ...]
+    others: tuple[FlatPiece, ...] = ()
 
     @property
-    def buffers(self) -> tuple[Piece, ...]:
+    def buffers(self) -> tuple[FlatPiece, ...]:
         return self.running + self.others
 
     @property
@@ -59,10 +59,15 @@ class Layout:
         return (self.buffers or self.parameters)[-1].stop
 
 
-def layout(module: nn.Module, changing: Sequence[str] = ()) -> Layout:
+def layout(
+    module: nn.Module,
+    changing: Sequence[str] = (),
+    types: Sequence[torch.dtype] = (torch.float32, torch.float64),
+) -> FlatLayout:
     """Where everything goes; a parameter that is shared by several layers appears once.
 
     `changing` names the buffers beside running statistics that change; the floating ones are carried.
+    `types` are those that parameters may have.
     """
     named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
     if not named:
@@ -70,16 +75,17 @@ def layout(module: nn.Module, changing: Sequence[str] = ()) -> Layout:
     for name, p in named:
         if isinstance(p, nn.parameter.UninitializedParameter):
             raise UserError(f"parameter {name} is lazy: run the module once before you hand it over")
-        if p.dtype not in (torch.float32, torch.float64):
-            raise UserError(f"parameter {name} must be float32 or float64, not {p.dtype}")
+        if p.dtype not in types:
+            allowed = " or ".join(str(each).removeprefix("torch.") for each in types)
+            raise UserError(f"parameter {name} must be {allowed}, not {p.dtype}")
     parameters = tuple(_pieces(named, 0))
     running = tuple(_pieces(_running(module), parameters[-1].stop))
     buffers = [(name, module.get_buffer(name)) for name in changing]
     floating = [(name, buffer) for name, buffer in buffers if buffer.is_floating_point()]
-    return Layout(parameters, running, tuple(_pieces(floating, (running or parameters)[-1].stop)))
+    return FlatLayout(parameters, running, tuple(_pieces(floating, (running or parameters)[-1].stop)))
 
 
-def flatten(module: nn.Module, plan: Layout) -> Vector:
+def flatten(module: nn.Module, plan: FlatLayout) -> Vector:
     """The module's present values as one new vector."""
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     pieces = [tensors[piece.name].detach().reshape(-1) for piece in plan.parameters + plan.buffers]
@@ -87,7 +93,7 @@ def flatten(module: nn.Module, plan: Layout) -> Vector:
     return out
 
 
-def adopt(module: nn.Module, plan: Layout, flat: Tensor) -> list[Tensor]:
+def adopt(module: nn.Module, plan: FlatLayout, flat: Tensor) -> list[Tensor]:
     """Make the module live in `flat`: its parameters and buffers become views of it."""
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     flat.copy_(torch.from_numpy(flatten(module, plan)))
@@ -96,7 +102,7 @@ def adopt(module: nn.Module, plan: Layout, flat: Tensor) -> list[Tensor]:
     return [tensors[piece.name] for piece in plan.parameters]
 
 
-def take_over_statistics(module: nn.Module, plan: Layout) -> Vector | float:
+def take_over_statistics(module: nn.Module, plan: FlatLayout) -> Vector | float:
     """Let normalisation layers write the plain batch statistics; gives each buffer's own rate.
 
     With momentum 1 a training-mode forward leaves exactly the batch's statistics in the buffers; the
@@ -137,8 +143,10 @@ def _running(module: nn.Module) -> list[tuple[str, Tensor]]:
     return found
 
 
-def _pieces(named: list[tuple[str, Tensor]] | list[tuple[str, nn.Parameter]], start: int) -> Iterator[Piece]:
+def _pieces(
+    named: list[tuple[str, Tensor]] | list[tuple[str, nn.Parameter]], start: int
+) -> Iterator[FlatPiece]:
     for name, tensor in named:
         stop = start + math.prod(tensor.shape)
-        yield Piece(name, tensor.shape, start, stop)
+        yield FlatPiece(name, tensor.shape, start, stop)
         start = stop

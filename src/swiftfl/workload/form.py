@@ -18,7 +18,7 @@ from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Statistics, Vector
 from swiftfl.workload.dense import DenseChain
 from swiftfl.workload.dropout import Call, Masks
-from swiftfl.workload.flat import Layout
+from swiftfl.workload.flat import FlatLayout
 from swiftfl.workload.losses import call
 from swiftfl.workload.samples import Samples
 from swiftfl.workload.stacked import Stacked
@@ -27,6 +27,7 @@ _CACHE = 4 << 20  # bytes: a core's fair share of the last-level cache
 _TOO_LARGE = 2 << 20  # bytes per client: beyond, a CPU is busy with arithmetic, and batching saves nothing
 _TOO_LARGE_ELSEWHERE = 64 << 20  # on other devices: beyond, batching only fills memory
 _LARGEST_CHUNK = 256
+_BY_HAND = 64  # more clients at a time save little of a client's cost
 
 
 class Form(Protocol):
@@ -66,12 +67,12 @@ class ByHand:
     bar = 0.8
     bounded = True
 
-    def __init__(self, chain: DenseChain, layout: Layout, samples: Samples) -> None:
+    def __init__(self, chain: DenseChain, layout: FlatLayout, samples: Samples) -> None:
         self._chain, self._layout, self._samples = chain, layout, samples
 
     def chunk(self, batch: Batch) -> int:
         numbers = 3 * self._layout.size + 2 * batch.indices.size * self._chain.numbers_per_sample()
-        return _chunk(4 * numbers)
+        return min(_BY_HAND, _chunk(4 * numbers))  # so that several processes find something to do
 
     def evaluation_chunk(self, samples: int) -> int:
         return _chunk(4 * (self._layout.size + samples * self._chain.numbers_per_sample()))
@@ -107,7 +108,7 @@ class Mapped:
     def __init__(
         self,
         module: nn.Module,
-        layout: Layout,
+        layout: FlatLayout,
         samples: Samples,
         masks: Masks,
         stacked: Stacked,

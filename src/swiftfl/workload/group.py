@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from swiftfl.data.tree import Tree
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
-from swiftfl.workload.base import Evaluation
+from swiftfl.workload.base import Evaluation, GradientPiece
 from swiftfl.workload.choice import Choice, Way, compare
 from swiftfl.workload.form import Form
 from swiftfl.workload.samples import Samples, count
@@ -36,6 +37,9 @@ class Single(Protocol):
     def gradient(self, x: Vector, batch: Batch) -> Slope: ...
 
     def draws(self, batch: Batch) -> bool: ...
+
+    def answers(self, inputs: Tree, labels: Tree | None) -> int:
+        """How many answers to these samples can be right."""
 
     def weight(self, inputs: Tree, labels: Tree | None) -> int:
         """How many losses a mean over these samples is of."""
@@ -65,31 +69,53 @@ class Group:
         self._tried = reason is not None
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
-        """One reply per client; batches of unequal size (an epoch's last) form groups of their own."""
+        """One reply per client, piece by piece."""
+        pieces = self.pieces(xs, batches)
+        if len(pieces) == 1:
+            return self.piece(pieces[0].way, xs, batches)
+        replies: dict[int, Slope] = {}
+        for piece in pieces:
+            members = piece.members
+            slopes = self.piece(piece.way, [xs[k] for k in members], [batches[k] for k in members])
+            replies.update(zip(members, slopes, strict=True))
+        return [replies[k] for k in range(len(xs))]
+
+    def pieces(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[GradientPiece]:
+        """A group in parts that are computed together: batched ones fit the cache, others have one client.
+
+        Batches of unequal size (an epoch's last) form groups of their own.
+        """
         if len(xs) != len(batches):
             raise UserError(f"{len(xs)} models but {len(batches)} batches")
         sizes = {batch.indices.size for batch in batches}
-        if len(sizes) <= 1:
-            return self._named(xs, batches) if xs else []
-        replies: dict[int, Slope] = {}
+        if len(sizes) == 1:
+            return self._divided(range(len(xs)), xs, batches)
+        found: list[GradientPiece] = []
         for size in sorted(sizes):
             members = [k for k, batch in enumerate(batches) if batch.indices.size == size]
-            slopes = self._named([xs[k] for k in members], [batches[k] for k in members])
-            replies.update(zip(members, slopes, strict=True))
-        return [replies[k] for k in range(len(xs))]
+            found += self._divided(members, [xs[k] for k in members], [batches[k] for k in members])
+        return found
+
+    def piece(self, way: str, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        """The gradients of one piece."""
+        if way == "loop":
+            return self._loop(xs, batches)
+        with self._reported_alone(xs, batches):
+            return self._form.gradients(xs, batches)
 
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         """Every model on the whole test set; the test set is prepared once for all of them."""
         if not xs:
             return []
         totals = np.zeros((len(xs), 2))
-        samples = 0
+        samples = answers = 0
         for inputs, labels in self._single.samples.test(self._single.evaluation_chunk):
             weight = self._single.weight(inputs, labels)
             if weight:  # else no label of these samples counts
                 samples += weight
+                answers += self._single.answers(inputs, labels)
                 totals += self._scores(xs, inputs, labels)
-        means = (totals / samples).tolist()
+        means = (totals / [samples, max(answers, 1)]).tolist()
         told = self._right_answers and not np.isnan(totals[:, 1]).any()
         return [Evaluation(loss, right if told else None) for loss, right in means]
 
@@ -104,32 +130,34 @@ class Group:
             "speedups": self._choice.speedups,
         }
 
-    def _named(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
-        """What fails together because it fails alone is reported as alone: with the client and its batch."""
-        try:
-            return self._same_size(xs, batches)
-        except UserError:
-            raise
-        except (ValueError, RuntimeError, IndexError, TypeError):
-            self._loop(xs[:1], batches[:1])
-            raise
+    def _divided(
+        self, members: Sequence[int], xs: Sequence[Vector], batches: Sequence[Batch]
+    ) -> list[GradientPiece]:
+        """The pieces of clients whose batches have one size."""
+        with self._reported_alone(xs, batches):
+            way = self._way(xs, batches)
+            chunk = 1 if way == "loop" else self._form.chunk(batches[0])
+        return [GradientPiece(members[start : start + chunk], way) for start in range(0, len(members), chunk)]
 
-    def _same_size(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+    def _way(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> Way:
         way = self._choice.known(len(xs))
         if way != "loop" and not self._tried:
             self._reason = self._why_not(xs, batches)
             self._tried = True
         if way == "loop" or self._reason is not None:
-            return self._loop(xs, batches)
-        if way is None and self._measure(xs, batches) == "loop":
-            return self._loop(xs, batches)
-        chunk = self._form.chunk(batches[0])
-        if len(xs) <= chunk:
-            return self._form.gradients(xs, batches)
-        out: list[Slope] = []
-        for start in range(0, len(xs), chunk):
-            out += self._form.gradients(xs[start : start + chunk], batches[start : start + chunk])
-        return out
+            return "loop"
+        return self._measure(xs, batches) if way is None else way
+
+    @contextlib.contextmanager
+    def _reported_alone(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> Iterator[None]:
+        """What fails together because it fails alone is reported as alone: with the client and its batch."""
+        try:
+            yield
+        except UserError:
+            raise
+        except (ValueError, RuntimeError, IndexError, TypeError):
+            self._loop(xs[:1], batches[:1])
+            raise
 
     def _loop(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         return [self._single.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]

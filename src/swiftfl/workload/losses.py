@@ -18,10 +18,13 @@ from torch.nn import functional
 from swiftfl.data.dataset import IGNORED, Dataset
 from swiftfl.data.tree import Tree
 from swiftfl.errors import UserError
+from swiftfl.registry import Registry, absent
 
 Criterion = Callable[[Any, Any], Tensor]
 """criterion(outputs, labels): the mean loss of a batch."""
 Loss = Criterion | Callable[[nn.Module, Any], Tensor]
+LOSSES: Registry[Loss] = Registry("loss", stand_in=absent)
+"""Losses by name, besides the usual one of the labels; one's own are added with `@LOSSES.add("name")`."""
 _MODEL_NAMES, _BATCH_NAMES = ("model", "module", "net"), ("batch",)
 
 
@@ -37,6 +40,11 @@ class Objective:
     def plain(self) -> bool:
         """Whether it is the cross-entropy of one class per sample."""
         return self.criterion is functional.cross_entropy
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is one of this library's own, which take tensors."""
+        return self.criterion in (functional.cross_entropy, sequence_cross_entropy, mean_squared_error)
 
     @property
     def in_sequences(self) -> bool:
@@ -55,6 +63,7 @@ def objective(loss: Loss | None, data: Dataset) -> Objective:
     if isinstance(loss, type):
         raise UserError(f"loss is the class {loss.__name__}: give an object of it, {loss.__name__}()")
     name = getattr(loss, "__name__", type(loss).__name__)
+    _check_two_parameters(loss, name)
     if _takes_the_batch(loss):
         return Objective(f"{name}(model, batch)", of_batch=loss)
     if data.first_labels is None:
@@ -68,7 +77,9 @@ def objective(loss: Loss | None, data: Dataset) -> Objective:
 def _usual(data: Dataset) -> Objective:
     labels = data.first_labels
     if labels is None:
-        raise UserError(f"{data.name} has no labels: give a loss(model, batch)")
+        raise UserError(
+            f"{data.name} has no labels: name their entry (label=...), or give a loss(model, batch)"
+        )
     if not isinstance(labels, Tensor):
         raise UserError(f"{data.name} has labels of several parts: give a loss(outputs, labels)")
     if labels.is_floating_point():
@@ -86,6 +97,18 @@ def _takes_the_batch(loss: Callable[..., Tensor]) -> bool:
     except (TypeError, ValueError):  # built in, so one of torch's own criteria
         return False
     return names[:1] != [] and (names[0] in _MODEL_NAMES or (len(names) > 1 and names[1] in _BATCH_NAMES))
+
+
+def _check_two_parameters(loss: Callable[..., Tensor], name: str) -> None:
+    described = loss.forward if isinstance(loss, nn.Module) else loss
+    try:
+        inspect.signature(described).bind(None, None)
+    except ValueError:  # built in, so one of torch's own criteria
+        return
+    except TypeError as error:
+        raise UserError(
+            f"loss {name} cannot be called with two values, (outputs, labels) or (model, batch): {error}"
+        ) from None
 
 
 def class_scores(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,6 +138,7 @@ def sequence_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(*class_scores(outputs, labels), ignore_index=IGNORED)
 
 
+@LOSSES.add("mse")
 def mean_squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
     """Outputs (samples, 1) fit labels (samples,), too; all other shapes must be the same."""
     if outputs.shape != labels.shape:
@@ -124,6 +148,9 @@ def mean_squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
             )
         outputs = outputs.reshape(labels.shape)
     return functional.mse_loss(outputs, labels)
+
+
+LOSSES.register("cross_entropy", functional.cross_entropy)
 
 
 def one_number(loss: object, name: str) -> Tensor:

@@ -14,10 +14,10 @@ from torch import nn
 
 from swiftfl.errors import UserError
 from swiftfl.memory import require_memory
-from swiftfl.registry import Option, Registry, options_of
+from swiftfl.registry import Option, Registry, absent, options_of
 from swiftfl.settings import checked_options
 
-MODELS: Registry[Callable[..., nn.Module]] = Registry("model")
+MODELS: Registry[Callable[..., nn.Module]] = Registry("model", stand_in=absent)
 
 
 def model_options(name: str) -> dict[str, Option]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -14,16 +13,18 @@ from torch.nn import functional
 
 from swiftfl.data.augment import Augment
 from swiftfl.data.dataset import Dataset
+from swiftfl.data.shift import Drift
 from swiftfl.data.tree import Tree, join
-from swiftfl.errors import UserError
+from swiftfl.errors import UserError, in_one_line
 from swiftfl.memory import require_memory
 from swiftfl.sample import Batch, Slope
 from swiftfl.streams import number
 from swiftfl.vector import Statistics, Vector
-from swiftfl.workload.base import Evaluation
+from swiftfl.workload.base import Evaluation, GradientPiece
 from swiftfl.workload.buffers import Buffers, changing
 from swiftfl.workload.choice import Way
 from swiftfl.workload.dense import dense_chain
+from swiftfl.workload.device_vector import DeviceVector, joined, on_device
 from swiftfl.workload.dropout import Masks
 from swiftfl.workload.flat import adopt, flatten, layout, take_over_statistics
 from swiftfl.workload.form import ByHand, Form, Mapped
@@ -31,9 +32,14 @@ from swiftfl.workload.group import Group
 from swiftfl.workload.losses import Loss, call, class_scores, counted, objective, one_number
 from swiftfl.workload.memory import keep_freed_memory
 from swiftfl.workload.metrics import Metric, chosen_metrics, evaluate_metrics
-from swiftfl.workload.samples import Samples, count
+from swiftfl.workload.placement import usable
+from swiftfl.workload.recorded_model import MakeModel, RecordedModel, build_module
+from swiftfl.workload.samples import Samples, becomes_floating, count
 from swiftfl.workload.stacked import Stacked, cross_entropy_of_each
+from swiftfl.workload.transfer import upload
 
+Vectors: TypeAlias = Literal["auto", "numpy", "torch"]
+"""What models are: NumPy arrays, tensors on the device, or the latter where that is not the cpu."""
 _TEST_CHUNK = 512
 _OF_USERS = (ValueError, RuntimeError, IndexError, TypeError, KeyError, AttributeError)
 """What a module or a loss may raise on data that it does not fit."""
@@ -57,13 +63,15 @@ class ModuleWorkload:
 
     def __init__(
         self,
-        module: nn.Module | Callable[[], nn.Module],
+        module: MakeModel,
         dataset: Dataset,
         *,
         loss: Loss | None = None,
         augment: Augment | None = None,
+        drift: Drift | None = None,
         batching: str | Mapping[str, Way] = "auto",
         device: str = "cpu",
+        vectors: Vectors = "auto",
         dtype: torch.dtype = torch.float32,
         seed: int = 0,
         name: str | None = None,
@@ -72,11 +80,11 @@ class ModuleWorkload:
         if dtype not in (torch.float32, torch.float64):
             raise UserError(f"a workload computes in float32 or float64, not {dtype}")
         keep_freed_memory()
-        self.dataset, self.dtype, self.device = dataset, dtype, _usable(device)
+        self.dataset, self.dtype, self.device = dataset, dtype, usable(device)
         self._given, self._objective, self._seed = module, objective(loss, dataset), seed
         self._module = self._build(0)
         self._name = name or type(self._module).__name__.lower()
-        self._samples = Samples(dataset, self.device, dtype, augment)
+        self._samples = Samples(dataset, self.device, dtype, augment, drift)
         moving = changing(self._module, self._few_inputs(), self.device)
         self._layout = layout(self._module, moving)
         self._rate = take_over_statistics(self._module, self._layout)
@@ -85,6 +93,9 @@ class ModuleWorkload:
         self._flat = torch.empty(self._layout.size, dtype=dtype, device=self.device)
         self._host = self._flat.numpy() if self.device.type == "cpu" else None
         self._tensors = adopt(self._module, self._layout, self._flat)
+        self.keeps_models = vectors == "torch" or (vectors == "auto" and self.device.type != "cpu")
+        self._rate_there = self._rate if isinstance(self._rate, float) else on_device(self._rate, self.device)
+        self._loaded: Vector | None = None  # the model that an evaluation has put into the module
         self._settled = Buffers(self._module, self._layout, self._flat)
         self._random: bool | None = None  # whether the module draws numbers of its own: seen at first use
         self._group = Group(self, self._form(), batching, self._right_answers, self._one_by_one(moving))
@@ -102,33 +113,78 @@ class ModuleWorkload:
     def buffers(self) -> int:
         return self._layout.size - self._layout.trainable
 
+    def recorded(self) -> RecordedModel:
+        """How a vector becomes a module again."""
+        plan, one = self._layout, self.dataset.first_inputs
+        return RecordedModel(
+            self.name,
+            {piece.name: tuple(piece.shape) for piece in plan.parameters + plan.buffers},
+            plan.trainable,
+            tuple(one.shape[1:]) if isinstance(one, Tensor) else None,
+            self.dataset.classes,
+            _name_of(self.dtype),
+            _name_of(one.dtype if isinstance(one, Tensor) and not becomes_floating(one) else self.dtype),
+        )
+
     def initial(self, seed: int) -> Vector:
         """x^0, the same for every client."""
         return flatten(self._build(seed), self._layout)
 
+    def place(self, x: Vector) -> Vector:
+        """The vector where this workload computes: a tensor on its device, if models live there."""
+        if not self.keeps_models or not isinstance(x, np.ndarray):
+            return x
+        return on_device(x, self.device)
+
     def gradient(self, x: Vector, batch: Batch) -> Slope:
-        """The mean gradient of the batch at x, by plain autograd."""
+        """The mean gradient of the batch at x, by plain autograd; on the device if x is there."""
         self._load(x)
         self._masks.start(batch)
         inputs, labels = self._samples.train((batch,))
         loss = self._forward(inputs, labels, batch)
         grads = torch.autograd.grad(loss, self._tensors, allow_unused=True, materialize_grads=True)
         self._settled.settle()
-        flat = torch.cat([grad.reshape(-1) for grad in grads]).cpu()
+        g = joined(grads, x, self.parameters)
         if not self.buffers:
-            return Slope(flat.numpy(), loss.item())
-        g = np.zeros_like(x)
-        g[: self.parameters] = flat.numpy()
-        values = self._flat[self.parameters :].cpu().numpy().copy()
-        return Slope(g, loss.item(), Statistics(values, self._rate))
+            return Slope(g, loss.item())
+        tail = self._flat[self.parameters :]
+        if isinstance(x, DeviceVector):
+            values = cast(Vector, DeviceVector(tail.clone()))
+            return Slope(g, loss.item(), Statistics(values, self._rate_there))
+        return Slope(g, loss.item(), Statistics(tail.cpu().numpy().copy(), self._rate))
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         """Many gradients at once; one by one or batched, whichever is faster."""
         return self._group.gradients(xs, batches)
 
+    def pieces(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[GradientPiece]:
+        """How the gradients of this group are divided."""
+        return self._group.pieces(xs, batches)
+
+    def piece(self, way: str, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        """The gradients of one piece."""
+        return self._group.piece(way, xs, batches)
+
+    @property
+    def why_one_process(self) -> str | None:
+        if self.device.type != "cpu":
+            return f"{self.device.type} devices cannot be forked"
+        return "its models are tensors" if self.keeps_models else None
+
+    @property
+    def rate(self) -> Vector | float:
+        """At which running buffers move towards the statistics of a batch."""
+        return self._rate
+
+    def follow(self, epochs: Sequence[float]) -> None:
+        """Where data shift: evaluations are of test data as they are at these epochs of the clients."""
+        self._samples.follow(epochs)
+
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         """How good each of these models is on the test set, with running statistics."""
         self._module.eval()
+        xs = [np.asarray(x) for x in xs]  # as engines show them, wherever they train
+        self._loaded = None
         try:
             with torch.inference_mode():
                 found = self._group.evaluate(xs)
@@ -136,9 +192,10 @@ class ModuleWorkload:
         except UserError:
             raise
         except _OF_USERS as error:
-            raise UserError(f"{self.name} fails on the test set: {_first_line(error)}") from error
+            raise UserError(f"{self.name} fails on the test set: {in_one_line(error)}") from error
         finally:
             self._module.train()
+            self._loaded = None
 
     def _with_metrics(self, evaluation: Evaluation, x: Vector) -> Evaluation:
         """Metrics take the outputs of the whole test set, one model at a time."""
@@ -175,6 +232,12 @@ class ModuleWorkload:
             return int(counted(labels).sum())
         return count(inputs)
 
+    def answers(self, inputs: Tree, labels: Tree | None) -> int:
+        """How many answers can be right: the labels that count, whatever the loss is a mean of."""
+        if isinstance(labels, Tensor) and labels.ndim > 1:
+            return int(counted(labels).sum())
+        return count(inputs)
+
     def score(self, x: Vector, inputs: Tree, labels: Tree | None) -> Tensor:
         """(1, 2): the summed loss of these samples, and the number of right answers."""
         if self._objective.of_batch is None:
@@ -183,7 +246,7 @@ class ModuleWorkload:
                 return self.scores(outputs[None], labels)
             loss = self._loss_of_outputs(outputs, labels)
         else:
-            self._flat.copy_(torch.from_numpy(x))
+            self._put(x)
             loss = self._loss_of_batch(inputs, labels)
             self._settled.settle()
         return torch.stack((loss * count(inputs), torch.zeros_like(loss)))[None]
@@ -211,7 +274,7 @@ class ModuleWorkload:
 
     def outputs(self, x: Vector, inputs: Tree) -> Any:
         """What the model says to these inputs."""
-        self._flat.copy_(torch.from_numpy(x))
+        self._put(x)
         out = call(self._module, as_convolutions_like(inputs))
         self._settled.settle()
         return out
@@ -233,6 +296,8 @@ class ModuleWorkload:
 
     def _one_by_one(self, moving: Sequence[str]) -> str | None:
         """Why gradients cannot be taken together, where that is known beforehand."""
+        if self.keeps_models:
+            return "its models are tensors on a device"
         if moving:
             return f"its forward pass changes the buffer {moving[0]}, one client at a time"
         if self._objective.of_batch is not None:
@@ -250,12 +315,7 @@ class ModuleWorkload:
         return Mapped(self._module, self._layout, self._samples, self._masks, stacked, self._rate)
 
     def _build(self, seed: int) -> nn.Module:
-        """A module of the user's; what its factory draws depends on the seed and on nothing else."""
-        if isinstance(self._given, nn.Module):
-            return _own_copy(self._given).to(self.dtype)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(number(seed, "initial"))
-            return _own_copy(self._given()).to(self.dtype)  # it may give the same module again and again
+        return build_module(self._given, seed, self.dtype)
 
     def _few_inputs(self) -> Tree:
         few = Batch(0, 0, np.arange(min(_TRIAL, self.dataset.size)))
@@ -264,13 +324,21 @@ class ModuleWorkload:
     def _load(self, x: Vector) -> None:
         if x.shape != (self._layout.size,):
             raise UserError(f"{self.name} has vectors of {self._layout.size} numbers, not {x.shape}")
-        if self._host is not None:
+        if isinstance(x, DeviceVector):
+            self._flat.copy_(x.tensor)
+        elif self._host is not None:
             np.copyto(self._host, x)
         else:
-            self._flat.copy_(torch.from_numpy(x))
+            upload(x, self._flat)
         if self._layout.running:
             # The old statistics are weighted by 0, but 0 times infinity of a diverged client is NaN.
             self._flat[self.parameters : self._layout.moving].zero_()
+
+    def _put(self, x: Vector) -> None:
+        """Put a model into the module, to be evaluated; once, however many pieces the test set comes in."""
+        if x is not self._loaded:
+            upload(x, self._flat)
+            self._loaded = x
 
     def _forward(self, inputs: Tree, labels: Tree | None, batch: Batch) -> Tensor:
         if self._random is False:
@@ -294,10 +362,15 @@ class ModuleWorkload:
             raise
         except _OF_USERS as error:  # e.g. one sample has no batch statistics
             where = f"client {batch.client}'s batch of {count(inputs)} at step {batch.counter}"
-            raise UserError(f"{self.name} fails on {where}: {_first_line(error)}") from error
+            raise UserError(f"{self.name} fails on {where}: {in_one_line(error)}") from error
 
     def _loss_of_outputs(self, outputs: object, labels: Tree | None) -> Tensor:
         assert self._objective.criterion is not None
+        if self._objective.usual and not isinstance(outputs, Tensor):
+            raise UserError(
+                f"{self.name} returns a {type(outputs).__name__}, not a tensor: give a loss that knows what "
+                "to do with it, loss(outputs, labels) or loss(model, batch)"
+            )
         return one_number(self._objective.criterion(outputs, labels), self._objective.name)
 
     def _loss_of_batch(self, inputs: Tree, labels: Tree | None) -> Tensor:
@@ -324,25 +397,5 @@ def as_convolutions_like(inputs: Tree) -> Tree:
     return inputs.contiguous(memory_format=torch.channels_last)
 
 
-def _usable(device: str) -> torch.device:
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {str(device)!r} cannot be used: {_first_line(error)}") from error
-    return found
-
-
-def _own_copy(module: nn.Module) -> nn.Module:
-    for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
-        for name, tensor in named:
-            if tensor.is_complex():
-                raise UserError(f"{kind} {name} is complex; a vector holds real numbers only")
-    try:
-        return copy.deepcopy(module)
-    except (RuntimeError, TypeError) as error:
-        raise UserError(f"{type(module).__name__} cannot be copied: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -129,6 +129,31 @@ class Quadratic:
         return 0.5 * float(np.einsum("n,ni,nij,nj->", self.p, gap, self.A, gap))
 
 
+class Linear:
+    """f_i(x) = g_i^T x in double precision: gradients that are the same everywhere, so that moves add up."""
+
+    name = "linear"
+    buffers = 0
+
+    def __init__(self, gradients: Matrix) -> None:
+        self.g = np.asarray(gradients, np.float64)
+        if self.g.ndim != 2 or not np.isfinite(self.g).all():
+            raise UserError(f"gradients must be finite, one row per client, not of shape {self.g.shape}")
+        self.parameters = self.g.shape[1]
+
+    def initial(self, seed: int) -> Vector:
+        return np.zeros(self.parameters)
+
+    def gradient(self, x: Vector, batch: Batch) -> Slope:
+        return Slope(self.g[batch.client], float(x @ self.g[batch.client]))
+
+    def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
+        return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
+
+    def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
+        return [Evaluation(float(np.mean(self.g @ x)), None) for x in xs]
+
+
 class Free:
     """f = 0: gradients cost nothing, so that a run's time is the engine's own."""
 

@@ -40,7 +40,7 @@ class Design:
         return 4 if self.bottleneck else 1
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Convolutions with a shortcut around them; the first 3x3 one takes the stride."""
 
     def __init__(self, design: Design, inputs: int, planes: int, stride: int) -> None:
@@ -80,7 +80,7 @@ class ResNet(nn.Module):
         stages: list[nn.Module] = []
         for stage, (planes, count) in enumerate(zip(design.planes, design.blocks, strict=True)):
             for k in range(count):
-                stages.append(Block(design, width, planes, stride=2 if stage > 0 and k == 0 else 1))
+                stages.append(ResidualBlock(design, width, planes, stride=2 if stage > 0 and k == 0 else 1))
                 width = planes * design.grow
         self.stages = nn.Sequential(*stages)
         self.head = nn.Linear(width, classes)

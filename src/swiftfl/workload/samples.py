@@ -10,6 +10,7 @@ from torch import Tensor
 
 from swiftfl.data.augment import Augment
 from swiftfl.data.dataset import Dataset
+from swiftfl.data.shift import Drift
 from swiftfl.data.source import Source, Stored
 from swiftfl.data.tree import Tree, map_tree
 from swiftfl.errors import UserError
@@ -25,14 +26,20 @@ class Samples:
     """
 
     def __init__(
-        self, dataset: Dataset, device: torch.device, dtype: torch.dtype, augment: Augment | None
+        self,
+        dataset: Dataset,
+        device: torch.device,
+        dtype: torch.dtype,
+        augment: Augment | None,
+        drift: Drift | None = None,
     ) -> None:
         self.device = device
+        self._drift = drift
         self._dtype = dtype
         self._augment = augment
         first = dataset.train.cut(0, 1)[0]
         self.plain = isinstance(first, Tensor)
-        self.floating = isinstance(first, Tensor) and _becomes_floating(first)
+        self.floating = isinstance(first, Tensor) and becomes_floating(first)
         if augment is not None and not self.plain:
             raise UserError("augmentation needs images as the only input")
         self._shift, self._scale = _affine(dataset, device, dtype)
@@ -48,12 +55,23 @@ class Samples:
         inputs, labels = self._train.take(positions)
         if self._augment is not None and isinstance(inputs, Tensor):
             inputs = self._augment(inputs.to(self.device), batches)
-        return self._finished(self._train, inputs, labels)
+        inputs, labels = self._finished(self._train, inputs, labels)
+        if self._drift is not None and isinstance(inputs, Tensor) and isinstance(labels, Tensor):
+            return self._drift.of_batches(inputs, labels, batches)
+        return inputs, labels
+
+    def follow(self, epochs: Sequence[float]) -> None:
+        """The next test data are as they are at these epochs of the clients."""
+        if self._drift is not None:
+            self._drift.epochs = epochs
 
     def test(self, chunk: int) -> Iterator[tuple[Tree, Tree | None]]:
         """The test set in pieces, never augmented."""
         for start in range(0, len(self._test), chunk):
-            yield self._finished(self._test, *self._test.cut(start, start + chunk))
+            inputs, labels = self._finished(self._test, *self._test.cut(start, start + chunk))
+            if self._drift is not None and isinstance(inputs, Tensor) and isinstance(labels, Tensor):
+                inputs, labels = self._drift.of_test(inputs, labels, start)
+            yield inputs, labels
 
     def _prepared(self, source: Source) -> Source:
         """What is in memory goes to the device; floating numbers get their type and normalisation."""
@@ -73,7 +91,7 @@ class Samples:
         return map_tree(lambda t: self._ready(t) if t.dtype == torch.uint8 else t, inputs), labels
 
     def _ready(self, inputs: Tensor) -> Tensor:
-        if not _becomes_floating(inputs):
+        if not becomes_floating(inputs):
             return inputs
         floating = inputs.to(self._dtype)
         if inputs.dtype == torch.uint8 and not self.plain:
@@ -96,7 +114,8 @@ def count(inputs: Tree) -> int:
     return len(inputs)
 
 
-def _becomes_floating(inputs: Tensor) -> bool:
+def becomes_floating(inputs: Tensor) -> bool:
+    """Whether the model gets these in its own precision: numbers and images, not token ids."""
     return inputs.is_floating_point() or inputs.dtype == torch.uint8
 
 

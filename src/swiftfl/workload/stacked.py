@@ -15,14 +15,14 @@ from torch.nn import functional
 
 from swiftfl.data.tree import Tree
 from swiftfl.vector import Vector
-from swiftfl.workload.flat import Layout, Piece
+from swiftfl.workload.flat import FlatLayout, FlatPiece
 from swiftfl.workload.losses import Criterion, scores_of
 
 
 class Stacked:
     """Gradients of stacked vectors (clients, size) by mapping the module over its parameters."""
 
-    def __init__(self, module: nn.Module, layout: Layout, loss: Criterion) -> None:
+    def __init__(self, module: nn.Module, layout: FlatLayout, loss: Criterion) -> None:
         self._module = module
         self._layout = layout
         self._plain = loss is functional.cross_entropy
@@ -82,5 +82,5 @@ def cross_entropy_of_each(outputs: Tensor, labels: Tensor) -> Tensor:
     return each.view(labels.shape)
 
 
-def _view(flat: Tensor, piece: Piece) -> Tensor:
+def _view(flat: Tensor, piece: FlatPiece) -> Tensor:
     return flat[:, piece.start : piece.stop].view(len(flat), *piece.shape)

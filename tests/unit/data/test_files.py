@@ -18,8 +18,9 @@ import torch
 from swiftfl.data import cifar10 as cifar
 from swiftfl.data import dataset
 from swiftfl.data import fashion_mnist as fashion
-from swiftfl.data.download import Archive, cache_folder, fetch
+from swiftfl.data.download import Archive, fetch
 from swiftfl.errors import UserError
+from swiftfl.files import cache_folder
 
 
 def idx(array):

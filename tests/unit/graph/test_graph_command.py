@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import swiftfl as s
 from swiftfl.cli.graph import graph
 from swiftfl.errors import UserError
+from swiftfl.graph import drawing
 from swiftfl.graph.drawing import draw
 from swiftfl.graph.files import read_topology
 
@@ -186,6 +187,25 @@ def test_drawings(tmp_path: Path, suffix: str) -> None:
         file = tmp_path / f"{k}{suffix}"
         draw(t, s.ccs(t) if k % 2 else None, file)
         assert file.stat().st_size > 500
+
+
+def legend_of(graph: s.Topology, influence: list[float] | None = None) -> list[str]:
+    figure = drawing._figure(graph, s.communication_coefficients(graph, influence), None)
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_a_drawing_says_what_sizes_and_widths_mean() -> None:
+    """The smallest and the largest of each; one where all are alike; nothing where there are no weights."""
+    assert legend_of(s.ring(16)) == ["client with influence 0.0625", "edge with weight 0.333"]
+    graph, influence = s.star(4), [0.4, 0.3, 0.2, 0.1]
+    clients, edges = legend_of(graph, influence)[:2], legend_of(graph, influence)[2:]
+    assert clients == ["client with influence 0.1", "client with influence 0.4"]
+    weights = s.communication_coefficients(graph, influence)
+    means = [(weights.column(i)[j] + weights.column(j)[i]) / 2 for i, j in graph.edges.tolist()]
+    assert [edge.rpartition(" ")[0] for edge in edges] == ["edge with weight"] * 2
+    shown = [float(edge.split()[-1]) for edge in edges]
+    assert shown == pytest.approx([min(means), max(means)], abs=0.0006)
+    assert drawing._figure(s.ring(4), None, None).legends == []
 
 
 def test_drawings_are_reproducible(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from torch.nn import functional
 from swiftfl.data.batches import Batches
 from swiftfl.data.digits import digits
 from swiftfl.errors import UserError
-from swiftfl.rules import SGD
+from swiftfl.rules import SgdRule
 from swiftfl.sample import Batch
 from swiftfl.vector import advance
 from swiftfl.workload.models import model
@@ -52,7 +52,13 @@ def test_a_gradient_is_torchs_own(name):
 
 @pytest.mark.parametrize(
     "rule",
-    [SGD(), SGD(momentum=0.9), SGD(0.9, 1e-2), SGD(0.9, 1e-2, nesterov=True), SGD(weight_decay=0.1)],
+    [
+        SgdRule(),
+        SgdRule(momentum=0.9),
+        SgdRule(0.9, 1e-2),
+        SgdRule(0.9, 1e-2, nesterov=True),
+        SgdRule(weight_decay=0.1),
+    ],
     ids=str,
 )
 def test_training_equals_torch_optim_step_by_step(rule):
@@ -214,7 +220,7 @@ def test_what_cannot_work_is_refused():
 def test_a_batch_that_is_too_small_is_named():
     workload = ModuleWorkload(normalised, DIGITS)
     with pytest.raises(
-        UserError, match="fails on client 3's batch of 1 at step 7: Expected more than 1 value"
+        UserError, match="fails on client 3's batch of 1 at step 7: ValueError: Expected more than 1 value"
     ):
         workload.gradient(workload.initial(0), Batch(3, 7, np.arange(1)))
 
@@ -224,7 +230,9 @@ def test_a_batch_that_is_too_small_is_named_in_a_group_too():
     x = workload.initial(0)
     workload.gradients([x, x], [Batch(k, 1, np.arange(16)) for k in range(2)])
     assert workload.choices()["form"] == "vmap"
-    with pytest.raises(UserError, match="fails on client 0's batch of 1 at step 2: Expected more than 1"):
+    with pytest.raises(
+        UserError, match="fails on client 0's batch of 1 at step 2: ValueError: Expected more"
+    ):
         workload.gradients([x, x], [Batch(k, 2, np.arange(1)) for k in range(2)])
 
 

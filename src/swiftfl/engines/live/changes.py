@@ -12,13 +12,14 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
+from swiftfl.engines.dynamics import Change, in_order
 from swiftfl.engines.live.common_round import CommonRound
 from swiftfl.engines.live.status import FINISHED
 from swiftfl.engines.live.supervisor import Supervisor
-from swiftfl.engines.membership import Change, Membership, in_order
+from swiftfl.engines.membership import Membership
 
 LIVE_CHANGES = ("edge_down", "edge_up", "join", "leave")
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Newcomers(Protocol):
@@ -149,7 +150,7 @@ def apply(network: Membership, changes: Iterable[Change]) -> None:
             network.take_in(change.client)
         else:
             network.strike_off(change.client)
-        _LOG.debug("%s", change)
+        _log.debug("%s", change)
 
 
 def done_before(network: Membership, now: float, iteration: int) -> tuple[int, ...]:

@@ -13,15 +13,21 @@ is counted, and its weight stays with the client itself, as that of a neighbour 
 from __future__ import annotations
 
 import math
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from swiftfl.engines.ages import Pace
+from swiftfl.engines.live.journal import split
 from swiftfl.errors import UserError
+from swiftfl.recycled import is_large
 from swiftfl.transports.base import Finished, Lost, Transport
-from swiftfl.vector import Vector, Weights, finite
+from swiftfl.vector import Vector, Weights, combined, finite
+from swiftfl.verbs import Fetched
 
 Reason = Literal["not_finite", "wrong_length", "older_than_seen"]
 REASONS: tuple[Reason, ...] = ("not_finite", "wrong_length", "older_than_seen")
@@ -58,6 +64,9 @@ class LazyInbox(Mapping[int, Vector]):
     `fetched` holds the versions of published models, `exchanged` the rounds of models that were exchanged.
     Iterating gives the neighbours whose models may be used, and so looks at all of them.
     """
+
+    at_once: ClassVar[int] = 16
+    """How many models may be held at once, to be averaged in one pass."""
 
     def __init__(self, neighbours: Sequence[int]) -> None:
         self.neighbours = neighbours
@@ -111,21 +120,55 @@ class LazyInbox(Mapping[int, Vector]):
         self._mixed = True
         return out
 
+    def pinned(self, those: Iterable[int]) -> dict[int, Vector]:
+        """The models of those who have one, for a rule that looks before it mixes; nothing is taken later."""
+        self._refuse_if_mixed("mix")
+        models = {k: self[k] for k in those if k in self}
+        self._mixed = True
+        return models
+
     def _mix(self, w: Weights, x: Vector, spare: Vector) -> Vector:
-        return self._blend(w, x, spare, look=True)
+        return self._blend(w, x, spare, look=True)[0]
 
-    def _blend(self, w: Weights, x: Vector, spare: Vector, look: bool) -> Vector:
-        """sum_k w[k] x_k + w.own x in the order of `vector.mix`, each x_k taken in place.
+    def _blend(self, w: Weights, x: Vector, spare: Vector, look: bool) -> tuple[Vector, bool]:
+        """sum_k w[k] x_k + w.own x in the order of `vector.mix`, each x_k taken in place; if it is finite.
 
-        Only the product is made in place: the sum goes on when the transport has said that all was well.
+        Of small models only the product is made in place: the sum goes on when the transport has said that
+        all was well.
         """
+        if is_large(x):
+            return self._blend_at_once(w, x, look)
         out = x * w.own
         for k, coefficient in w.of.items():
             scale = _scaled(coefficient, spare)
             if not self._use(k, scale, look):
                 scale(x)
             out += spare
-        return out
+        return out, math.isfinite(out.dot(out))
+
+    def _blend_at_once(self, w: Weights, x: Vector, look: bool) -> tuple[Vector, bool]:
+        """The same in one pass over large models, or in one for each group that may be held at once."""
+        of, out, fine, factor = list(w.of.items()), x, False, w.own
+        for start in range(0, max(1, len(of)), self.at_once):
+            out, fine = self._held([(factor, out)], of[start : start + self.at_once], x, look)
+            factor = 1.0
+        return out, fine
+
+    def _held(
+        self, terms: list[tuple[float, Vector]], left: list[tuple[int, float]], x: Vector, look: bool
+    ) -> tuple[Vector, bool]:
+        """The sum of these terms and of those that are left, each held while the others are taken."""
+        if not left:
+            return combined(terms)
+        (k, coefficient), *rest = left
+        found: list[tuple[Vector, bool]] = []
+
+        def hold(model: Vector) -> None:
+            found.append(self._held([*terms, (coefficient, model)], rest, x, look))
+
+        if self._use(k, hold, look):
+            return found[-1]
+        return self._held([*terms, (coefficient, x)], rest, x, look)
 
     def _use(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
         if k in self._pinned:
@@ -143,12 +186,49 @@ def _scaled(coefficient: float, spare: Vector) -> Callable[[Vector], object]:
     return lambda model: np.multiply(model, coefficient, out=spare)
 
 
-class NewestInbox(LazyInbox):
-    """The newest models of some neighbours, as they are when they are first used: never waits."""
+class NewestInbox(LazyInbox, Fetched):
+    """The newest models of some neighbours, as they are when they are first used: never waits.
 
-    def __init__(self, transport: Transport, neighbours: Sequence[int], gate: Gate) -> None:
+    `note_ages` is told the ages if the algorithm asks for them, because a replay must have the same.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        neighbours: Sequence[int],
+        gate: Gate,
+        paces: defaultdict[int, Pace] | None = None,
+        note_ages: Callable[[Mapping[int, float]], None] = lambda ages: None,
+    ) -> None:
         super().__init__(neighbours)
         self._transport, self._gate = transport, gate
+        self._paces = defaultdict(Pace) if paces is None else paces
+        self._note_ages = note_ages
+        self._ages: dict[int, float] = {}
+        self._asked = False
+
+    @property
+    def ages(self) -> Mapping[int, float]:
+        if not self._asked:
+            self._asked = True
+            self._ages = self.measured()
+            self._note_ages(self._ages)
+        return self._ages
+
+    def measured(self) -> dict[int, float]:
+        """The ages of what was used so far."""
+        return {k: age for k, age in self._ages.items() if k in self.fetched}
+
+    def _measure(self, k: int, version: int) -> None:
+        c = split(version)[1]
+        since = self._transport.since_published(k) if c else None
+        if since is not None:
+            now = time.perf_counter()
+            pace = self._paces[k]
+            pace.note(c, now - since)
+            age = pace.age(now - since, now)
+            if age is not None:
+                self._ages[k] = age
 
     def take(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
         def admit(model: Vector, version: int) -> bool:
@@ -156,24 +236,28 @@ class NewestInbox(LazyInbox):
                 return False
             use(model)
             self.fetched[k] = version
+            self._measure(k, version)
             return True
 
         return bool(self._transport.read(k, admit))
 
     def _mix(self, w: Weights, x: Vector, spare: Vector) -> Vector:
         """Mix without looking at each model's numbers; if the result is not finite, again, looking."""
-        out = self._blend(w, x, spare, look=False)
-        if math.isfinite(out.dot(out)):
+        out, fine = self._blend(w, x, spare, look=False)
+        if fine:
             return out
         self.fetched = {k: version for k, version in self.fetched.items() if k in self._pinned}
-        return self._blend(w, x, spare, look=True)
+        return self._blend(w, x, spare, look=True)[0]
 
 
 class RoundInbox(LazyInbox):
     """The neighbours' models of one round: using one waits for it, unless its client is gone.
 
-    A neighbour that has finished takes part with the last model that it published.
+    A neighbour that has finished takes part with the last model that it published. One model at a time is
+    held: its client goes on when it is let go, and others may be long in coming.
     """
+
+    at_once: ClassVar[int] = 1
 
     def __init__(self, transport: Transport, neighbours: Sequence[int], round: int, gate: Gate) -> None:
         super().__init__(neighbours)

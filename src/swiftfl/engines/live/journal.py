@@ -10,6 +10,7 @@ killed at that moment. Kinds of lines:
     ["fetched", c, number, [[k, version], ...]]           models used from the step's inbox of this number
     ["exchanged", c, number, [[k, round], ...]]           the same, of an exchange; of a client that had
                                                           finished, the version of its last model is "fetched"
+    ["ages", c, number, [[k, age], ...]]        how old the models of an inbox were, if the algorithm asked
     ["end", c]                                  the last step was c - 1
 
 Inboxes of a step are counted from 0. An inbox may have several lines, if it was used before and after
@@ -87,6 +88,9 @@ class Journal:
     def exchanged(self, c: int, number: int, used: Mapping[int, int]) -> None:
         self._pairs(b"exchanged", c, number, used)
 
+    def ages(self, c: int, number: int, ages: Mapping[int, float]) -> None:
+        self._line(["ages", c, number, [[k, age] for k, age in ages.items()]])
+
     def end(self, c: int) -> None:
         self._line(["end", c])
 
@@ -138,6 +142,7 @@ class Incarnation:
     terms: list[tuple[int, Terms]] = field(default_factory=list)
     fetched: dict[InboxName, dict[int, int]] = field(default_factory=dict)
     exchanged: dict[InboxName, dict[int, int]] = field(default_factory=dict)
+    ages: dict[InboxName, dict[int, float]] = field(default_factory=dict)
     end: int | None = None
     target: int = 0
     last_offer: int | None = None
@@ -194,6 +199,8 @@ def _take(found: list[Incarnation], row: list[Any], client: int, n: int) -> None
         inboxes = current.fetched if kind == "fetched" else current.exchanged
         used = {_client(k, n): _counter(which) for k, which in row[3]}
         inboxes.setdefault((c, _counter(row[2])), {}).update(used)
+    elif kind == "ages":
+        current.ages[c, _counter(row[2])] = {_client(k, n): _number(age) for k, age in row[3]}
     elif kind == "end":
         current.end = c
     else:

@@ -23,6 +23,7 @@ import numpy as np
 
 from swiftfl.client import State
 from swiftfl.engines.discard import contribution, kept
+from swiftfl.engines.live.announced import first_published, sent_already
 from swiftfl.engines.live.inbox import LazyInbox
 from swiftfl.engines.live.journal import (
     InboxName,
@@ -36,9 +37,9 @@ from swiftfl.engines.live.journal import (
 )
 from swiftfl.engines.setup import Setup
 from swiftfl.errors import UserError
-from swiftfl.transports.codec import Codec, transmitted
+from swiftfl.transports.codec import Codec, tell_whose, transmitted
 from swiftfl.vector import Memory, Vector, mix
-from swiftfl.verbs import AllReduce, Exchange, Fetch, Gradient, Mix, Publish, Verb
+from swiftfl.verbs import AllReduce, Exchange, Fetch, Fetched, Gradient, Mix, Publish, Verb
 
 _log = logging.getLogger(__name__)
 
@@ -47,12 +48,16 @@ Offer = tuple[int, int, int]
 """A client, a session and a round."""
 
 
-class RecordedInbox(LazyInbox):
-    """An inbox whose content is known: the models that were used then."""
+class RecordedInbox(LazyInbox, Fetched):
+    """An inbox whose content is known: the models that were used then, and how old they were."""
 
-    def __init__(self, models: Mapping[int, Vector]) -> None:
+    def __init__(self, models: Mapping[int, Vector], ages: Mapping[int, float] | None = None) -> None:
         super().__init__(tuple(models))
-        self._models = models
+        self._models, self._ages = models, ages or {}
+
+    @property
+    def ages(self) -> Mapping[int, float]:
+        return self._ages
 
     def take(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
         use(self._models[k])
@@ -146,7 +151,7 @@ class Replay:
         """Takes the steps of an incarnation; yields after each, and whenever something is not there yet."""
         state = yield from self._first_state(incarnation)
         if not self.setup.algorithm.in_rounds:
-            self._publish(incarnation, state.c, state.x)
+            self._publish(incarnation, state.c, self._first_published(incarnation, state))
         while True:
             if state.c == incarnation.target and self._has_finished(incarnation, state):
                 self._publish(incarnation, state.c, state.x)
@@ -163,6 +168,14 @@ class Replay:
             state, _ = kept(state, after)
             self.steps += 1
             yield
+
+    def _first_published(self, incarnation: Incarnation, state: State) -> Vector:
+        """What others saw of it before its first step; a client that died before it had weights made none."""
+        if not incarnation.terms:
+            return state.x
+        terms = incarnation.terms[0][1]
+        me = self.setup.client(incarnation.client, terms.w, terms.scale)
+        return first_published(self.setup, me, state)[0]
 
     def _offers_more(self, incarnation: Incarnation, state: State) -> bool:
         """Whether others have used an offer that was made after all that is on its own record."""
@@ -243,8 +256,11 @@ class Replay:
             self._publish(incarnation, verb.version, verb.x)
             return None
         if isinstance(verb, Fetch):
-            return RecordedInbox((yield from self._fetch(incarnation, name)))
+            models = yield from self._fetch(incarnation, name)
+            return RecordedInbox(models, incarnation.ages.get(name))
         if isinstance(verb, Mix):
+            if verb.rule is not None:
+                return self.setup.mixed(verb, verb.inbox)
             if isinstance(verb.inbox, LazyInbox):
                 half = verb.inbox.mix(verb.w, verb.x, np.empty_like(verb.x))
             else:
@@ -273,13 +289,13 @@ class Replay:
     def _sender(self, incarnation: Incarnation) -> _Sender:
         name = (incarnation.client, incarnation.number)
         if name not in self._senders:
-            self._senders[name] = _Sender(self.setup.codec())
+            self._senders[name] = _Sender(tell_whose(self.setup.codec(), incarnation.client))
         return self._senders[name]
 
     def _publish(self, incarnation: Incarnation, c: int, x: Vector) -> None:
         """As the client did then: every model once, through its codec."""
         sender = self._sender(incarnation)
-        if sender.last is None or sender.last[0] != c or sender.last[1] is not x:
+        if not sent_already(sender.last, c, x):
             sender.last = (c, x)
             sender.image = transmitted(sender.codec, x)
             name = (incarnation.client, version(incarnation.number, c))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -58,7 +59,7 @@ def write(folder: Path, client: int, saved: ClientSave) -> None:
         "client": str(client),
         "c": str(saved.state.c),
         "incarnation": str(saved.incarnation),
-        "tally": json.dumps(asdict(saved.tally)),
+        "tally": json.dumps({**asdict(saved.tally), "loss": None}),
     }
     about["sha256"] = _checksum(arrays, about)
     _move_up(folder, client)
@@ -131,7 +132,8 @@ def _tally(about: dict[str, Any]) -> Tally:
     """What was counted; losses of batches are counted anew in each session."""
     refused = {reason: int(about["refused"][reason]) for reason in REASONS}
     traffic = Traffic(**{name: int(counted) for name, counted in about["traffic"].items()})
-    return Tally(**{**about, "loss_sum": 0.0, "loss_count": 0, "traffic": traffic, "refused": refused})
+    anew = {"loss_sum": 0.0, "loss_count": 0, "loss": math.nan}
+    return Tally(**{**about, **anew, "traffic": traffic, "refused": refused})
 
 
 def read_all(folder: Path, client: int, like: State) -> tuple[list[ClientSave], list[str]]:

@@ -10,17 +10,20 @@ names one (`Switch`).
 from __future__ import annotations
 
 import logging
+import struct
 import time
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from swiftfl.engines.assignment import Assignment
 from swiftfl.engines.live.status import StatusTable
 from swiftfl.engines.terms import Terms
-from swiftfl.graph.messages import BYTES, Outgoing, Selection, pack, unpack
+from swiftfl.graph.messages import BYTES, KINDS, Outgoing, Selection, pack, unpack
 from swiftfl.transports.base import SmallMessage, Transport
+from swiftfl.vector import Weights
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,12 @@ class Switch:
 
 News = Terms | Assignment | Switch
 """What a client is told by its engine."""
+
+
+def digest_of(w: Weights) -> int:
+    """A number that tells weights apart, to the last bit."""
+    numbers = [w.own, *(value for k in sorted(w.of) for value in (float(k), w.of[k]))]
+    return zlib.crc32(struct.pack(f"<{len(numbers)}d", *numbers))
 
 
 class OwnSelection:
@@ -83,15 +92,17 @@ class OwnSelection:
         """Let the run take what has come; whether that was its end."""
         for k in selection.neighbours:
             for message in self.transport.heard(k):
-                if message.epoch == selection.epoch:  # messages may be taken in again: they say the same
+                ours = message.kind < len(KINDS) and message.epoch == selection.epoch
+                if ours:  # messages may be taken in again: they say the same
                     self._send(selection.receive(k, unpack(*message)))
         if selection.weights is None:
             return False
         self._selection = None
         self._done = selection.epoch, Terms(selection.weights, self._scale)
         self._longest = max(self._longest, time.perf_counter() - self._began)
-        self.status.write_selection(self.i, selection.epoch, self._messages, self._longest)
-        _LOG.debug("client %d has its weights of epoch %d", self.i, selection.epoch)
+        digest = digest_of(selection.weights)
+        self.status.write_selection(self.i, selection.epoch, self._messages, self._longest, digest)
+        _log.debug("client %d has its weights of epoch %d", self.i, selection.epoch)
         return True
 
     def _send(self, messages: Outgoing) -> None:
@@ -118,6 +129,11 @@ class Epochs:
             return False
         self.settled = True
         return True
+
+    def unlike(self, expected: Mapping[int, Weights]) -> list[int]:
+        """The clients that have selected other weights than these in the newest run."""
+        digests = {i: int(self.status.value(i, "ccs_digest")) for i in expected}
+        return [i for i, w in expected.items() if digests[i] != digest_of(w)]
 
     def figures(self) -> dict[str, float]:
         """Runs, messages and bytes in all, and the seconds of the client that took longest for one run."""

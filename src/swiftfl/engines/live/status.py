@@ -22,9 +22,9 @@ Order = Literal["go_on", "save", "pause", "stop", "finish", "leave"]
 HOLDS: tuple[Order, ...] = ("pause", "stop", "finish")
 """Orders for which a client holds before its step, until they are final or withdrawn."""
 TOTALS = ("steps", "compute", "communication", "waiting", "cpu", "loss_sum", "loss_count", "saves_failed",
-          "discarded", "discarding")  # fmt: skip
+          "discarded", "discarding", "loss", "age_sum", "age_count", "renewals")  # fmt: skip
 TRAFFIC = ("rounds", "messages", "bytes")
-SELECTION = ("selected", "ccs_messages", "ccs_seconds")
+SELECTION = ("selected", "ccs_messages", "ccs_seconds", "ccs_digest")
 COLUMNS = ("c", "incarnation", "phase", "waits", "heard", *SELECTION, *TOTALS, *TRAFFIC, *REASONS)
 AT = {name: position for position, name in enumerate(COLUMNS)}
 _FIRST_TOTAL, _C, _PHASE, _WAITS = AT["steps"], AT["c"], AT["phase"], AT["waits"]
@@ -32,7 +32,7 @@ _SELECTED = AT["selected"]
 ABSENT, STARTING, READY, RUNNING, HOLDING, FINISHED, STOPPED = range(7)
 """Phases of a client; one that is FINISHED has published its last model."""
 
-_GO, _STOP_AT, _FINISH_AT, _SAVE_AT, _FINAL, _RELEASED, _PAUSE_AT = range(7)
+_GO, _STOP_AT, _FINISH_AT, _SAVE_AT, _FINAL, _RELEASED, _PAUSE_AT, _ORIGIN = range(8)
 
 
 @dataclass
@@ -49,6 +49,10 @@ class Tally:
     saves_failed: int = 0
     discarded: int = 0  # steps whose result was not finite
     discarding: int = 0  # 1 if the last step was one of them
+    loss: float = math.nan  # of the newest batch
+    age_sum: float = 0.0  # of neighbours' models when they were averaged, in steps of theirs,
+    age_count: int = 0  # and of how many
+    renewals: int = 0  # how often the client has taken new weights
     traffic: Traffic = field(default_factory=Traffic)
     refused: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
@@ -56,17 +60,24 @@ class Tally:
 class StatusTable:
     """n rows of clients, and the engine's orders."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, memory: mmap.mmap | None = None, fresh: bool = True) -> None:
+        """In memory that forked processes inherit, or in `memory`, which is `fresh` if nobody uses it yet."""
         self.n = n
-        memory = mmap.mmap(-1, 8 * (n * len(COLUMNS) + 2 * n + 8))
+        memory = memory or mmap.mmap(-1, self.bytes_of(n))
         table = np.frombuffer(memory, dtype=np.float64)
         self.rows = table[: n * len(COLUMNS)].reshape(n, len(COLUMNS))
         self.messages = table[n * len(COLUMNS) :][:n]  # how many the engine has sent to each client
         self.leaves_at = table[n * len(COLUMNS) + n :][:n]  # the step before which each client leaves
-        self.leaves_at[:] = math.inf
         self._orders = table[n * len(COLUMNS) + 2 * n :]
-        self._orders[[_STOP_AT, _FINISH_AT, _PAUSE_AT]] = math.inf
-        self._orders[_SAVE_AT] = -1
+        if fresh:
+            self.leaves_at[:] = math.inf
+            self._orders[[_STOP_AT, _FINISH_AT, _PAUSE_AT]] = math.inf
+            self._orders[_SAVE_AT] = -1
+
+    @staticmethod
+    def bytes_of(n: int) -> int:
+        """How much memory the table of n clients needs."""
+        return 8 * (n * len(COLUMNS) + 2 * n + 8)
 
     def column(self, name: str) -> list[float]:
         values: list[float] = self.rows[:, AT[name]].tolist()
@@ -97,8 +108,9 @@ class StatusTable:
 
     # --- the engine's side ---------------------------------------------------------------------
 
-    def go(self) -> None:
-        """Everybody is ready: begin."""
+    def go(self, origin: float = 0.0) -> None:
+        """Everybody is ready: begin. The run's clock showed zero at `origin`, by this machine's clock."""
+        self._orders[_ORIGIN] = origin
         self._orders[_GO] = 1
 
     def stop_at(self, c: float) -> None:
@@ -142,15 +154,16 @@ class StatusTable:
         """The last epoch of CCS that client i has run to its end; -1 before the first."""
         return int(self.rows[i, _SELECTED]) - 1
 
-    def write_selection(self, i: int, epoch: int, messages: int, seconds: float) -> None:
-        """Client i has its weights of this epoch: messages in all, and the seconds of its longest run."""
-        self.rows[i, _SELECTED + 1 : _SELECTED + 3] = messages, seconds
+    def write_selection(self, i: int, epoch: int, messages: int, seconds: float, digest: int) -> None:
+        """Client i has its weights of this epoch; with messages in all, and seconds of its longest run."""
+        self.rows[i, _SELECTED + 1 : _SELECTED + 4] = messages, seconds, digest
         self.rows[i, _SELECTED] = epoch + 1
 
     def write(self, i: int, c: int, incarnation: int, tally: Tally) -> None:
         self.rows[i, _FIRST_TOTAL:] = (
             tally.steps, tally.compute, tally.communication, tally.waiting, tally.cpu, tally.loss_sum,
             tally.loss_count, tally.saves_failed, tally.discarded, tally.discarding,
+            tally.loss, tally.age_sum, tally.age_count, tally.renewals,
             tally.traffic.rounds, tally.traffic.messages, tally.traffic.bytes, *tally.refused.values(),
         )  # fmt: skip
         self.rows[i, _C], self.rows[i, AT["incarnation"]] = c, incarnation
@@ -158,10 +171,14 @@ class StatusTable:
     def tally(self, i: int) -> Tally:
         """What client i has counted so far: its next incarnation counts on."""
         row = dict(zip(COLUMNS, self.rows[i].tolist(), strict=True))
-        whole = {"steps", "loss_count", "saves_failed", "discarded", "discarding"}
+        whole = {"steps", "loss_count", "saves_failed", "discarded", "discarding", "age_count", "renewals"}
         totals = {name: int(row[name]) if name in whole else row[name] for name in TOTALS}
         traffic = Traffic(*(int(row[name]) for name in TRAFFIC))
         return Tally(**totals, traffic=traffic, refused={reason: int(row[reason]) for reason in REASONS})
+
+    @property
+    def origin(self) -> float:
+        return float(self._orders[_ORIGIN])
 
     def order(self, c: int) -> Order:
         orders = self._orders

@@ -13,25 +13,20 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from swiftfl.engines.engine import WARNING
-from swiftfl.engines.influence import rate_report
 from swiftfl.engines.live.common_round import CommonRound
-from swiftfl.engines.live.inbox import REASONS
 from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.patience import Patience, Processes
 from swiftfl.engines.live.selecting import Epochs
-from swiftfl.engines.live.status import FINISHED, HOLDING, READY, STOPPED, StatusTable
-from swiftfl.engines.live.watchdog import Watchdog
+from swiftfl.engines.live.status import FINISHED, READY, STOPPED, StatusTable
 from swiftfl.engines.setup import Setup
-from swiftfl.engines.terms import Terms
-from swiftfl.engines.traffic import communication
 from swiftfl.errors import UserError
 from swiftfl.graph.coefficients import promised
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _NOTICE_ROUNDS = 3  # how far ahead the round lies, at least, from which new weights hold
-_MOST_WARNINGS = 20
 
 
-class Clients(Protocol):
+class Clients(Processes, Protocol):
     """How an engine carries out what its supervisor decides."""
 
     def mark_lost(self, i: int) -> None:
@@ -45,12 +40,6 @@ class Clients(Protocol):
 
     def switch(self, epoch: int, from_round: int) -> None:
         """Everybody has its weights of this epoch: they hold from this round on."""
-
-    def is_stopped(self, i: int) -> bool:
-        """Whether the process of client i is stopped from outside, or gives no sign of life."""
-
-    def kill(self, i: int) -> None:
-        """End client i, which does not answer; its loss is reported when it has ended."""
 
 
 class Supervisor:
@@ -67,13 +56,14 @@ class Supervisor:
         clients: Clients,
         elapsed: float,
         notice_seconds: float,
+        status: StatusTable | None = None,
     ) -> None:
         self.setup, self.options, self.clients = setup, options, clients
         self.n, self.in_rounds = setup.n, setup.algorithm.in_rounds
         self.network = None if setup.network is None else setup.network()
-        self.status = StatusTable(self.n)
+        self.status = status or StatusTable(self.n)
         self.common = CommonRound(self.status, self.in_rounds)
-        self.watchdog = Watchdog(self.status)
+        self.patience = Patience(self.status, options, clients, self.warn)
         self.own_ccs = None if setup.ccs == "central" else Epochs(self.status)
         if self.own_ccs is not None and self.network is None:
             raise UserError("clients that run CCS themselves need a network that can be renewed")
@@ -83,24 +73,19 @@ class Supervisor:
         self.joining: set[int] = set()  # who has been started again and takes no part yet
         self.restarts = [0] * self.n
         self.warnings: list[str] = []
-        self.given_up: dict[int, str] = {}  # who was ended by us, and why
         self.over = threading.Event()
         self._elapsed, self._notice_seconds = elapsed, notice_seconds
         self._made = time.perf_counter()
         self._began: float | None = None
         self._ended: float | None = None
         self._asked = False  # not an Event: a signal handler may set it
-        self._stop_since: float | None = None
-        self._cut_off = False
         self._log: list[dict[str, Any]] = []
         self._logged = 0
-        self._losses = (0.0, 0.0)
         self._measured_at, self._steps_then = 0, [0.0] * self.n
         self._first_c = 0.0
         self.paused_at: int | None = None  # the round before which all hold, while they get new weights
         self.renewed_from = 0  # the round from which the newest weights hold
         self._away: set[int] = set()  # who was not there all the time since the last measurement
-        self._reported: set[int] = set()  # who is known to be stalled
         self._isolated: set[int] = set()
 
     # --- what can be read at any time ------------------------------------------------------------
@@ -117,6 +102,16 @@ class Supervisor:
         if self._began is None:
             return self._elapsed
         return self._elapsed + (self._ended or time.perf_counter()) - self._began
+
+    @property
+    def origin(self) -> float:
+        """When the run's clock showed zero, by `time.perf_counter`."""
+        return (self._began or time.perf_counter()) - self._elapsed
+
+    @property
+    def start_seconds(self) -> float:
+        """How long it took from the making of the run to its first step."""
+        return (self._began or time.perf_counter()) - self._made
 
     @property
     def asked(self) -> bool:
@@ -136,31 +131,11 @@ class Supervisor:
     @property
     def stopped(self) -> bool:
         """Whether the run ended because it was asked to, before everybody had finished."""
-        return self._cut_off or any(self.status.phase(i) == STOPPED for i in range(self.n))
+        return self.patience.cut_off or any(self.status.phase(i) == STOPPED for i in range(self.n))
 
     def members(self) -> list[int]:
         """The clients whose models count."""
         return [i for i in range(self.n) if i not in self.lost and i not in self.absent]
-
-    def take_train_loss(self) -> float | None:
-        """The mean loss of the batches since the last call."""
-        before = self._losses
-        self._losses = sum(self.status.column("loss_sum")), sum(self.status.column("loss_count"))
-        count = self._losses[1] - before[1]
-        return (self._losses[0] - before[0]) / count if count > 0 else None
-
-    def epochs(self) -> list[float]:
-        """Per client: its steps over its steps per epoch."""
-        steps = self.status.column("steps")
-        return [taken / own.steps_per_epoch for taken, own in zip(steps, self.setup.batches, strict=True)]
-
-    def seconds(self) -> dict[str, list[float]]:
-        """Per client, its time in three parts, and of the processor."""
-        return {**self.status.seconds(), "cpu": self.status.column("cpu")}
-
-    def discarding(self) -> list[int]:
-        """The members whose last step was left out, because its result was not finite."""
-        return [i for i in self.members() if self.status.value(i, "discarding")]
 
     def take_log(self) -> list[dict[str, Any]]:
         """What happened since the last call."""
@@ -168,42 +143,13 @@ class Supervisor:
         self._logged += len(new)
         return new
 
-    def figures(self, terms: Collection[Terms]) -> dict[str, Any]:
-        """The numbers of a summary that only a live run has; `terms` are those that hold now."""
-        status = self.status
-        refused = {reason: int(sum(status.column(reason))) for reason in REASONS}
-        steps = sum(status.column("steps"))
-        return {
-            "wall_seconds": self.now,
-            "start_seconds": (self._began or time.perf_counter()) - self._made,
-            "lost": sorted(self.lost),
-            "restarts": {str(i): count for i, count in enumerate(self.restarts) if count},
-            "renewals": 0 if self.network is None else self.network.renewals,
-            **({} if self.own_ccs is None else {"ccs": self.own_ccs.figures()}),
-            "refused": sum(refused.values()),
-            "refused_because": refused,
-            "discarded": int(sum(status.column("discarded"))),
-            "saves_failed": int(sum(status.column("saves_failed"))),
-            "cpu_milliseconds_per_step": 1e3 * sum(status.column("cpu")) / steps if steps else 0.0,
-            "communication": communication(status.tally(i).traffic for i in range(self.n)),
-            **self._influence(terms),
-            "warnings": self.warnings[:_MOST_WARNINGS],
-        }
-
-    def _influence(self, terms: Collection[Terms]) -> dict[str, object]:
-        """The influence that the coefficients in force were made for, and the true one."""
-        given = self.setup.influence if self.network is None else self.network.influence.tolist()
-        seconds = [sum(parts) for parts in zip(*self.status.seconds().values(), strict=True)]
-        weights = [each.w for each in terms]
-        return rate_report(self.members(), given, weights, self.status.column("steps"), seconds).row()
-
     # --- what is noted -----------------------------------------------------------------------------
 
     def note(self, event: str, client: int | None = None, **more: object) -> None:
         """Put an event into the log."""
         row: dict[str, Any] = {"event": event, "iteration": self.iteration, "time": round(self.now, 3)}
         self._log.append({**row, **({} if client is None else {"client": client}), **more})
-        _LOG.debug("%s", self._log[-1])
+        _log.debug("%s", self._log[-1])
 
     def warn(self, text: str, client: int | None = None) -> None:
         """A warning to the user."""
@@ -218,7 +164,7 @@ class Supervisor:
         selected = self.own_ccs is None or self._settle(self.own_ccs)
         if not self.status.started and selected and phases and all(p == READY for p in phases.values()):
             self._go()
-        self.watchdog.look(phases)
+        self.patience.watchdog.look(phases)
         if self.asked:
             self._stop(phases)
         elif self.status.started:
@@ -226,7 +172,7 @@ class Supervisor:
         if self.status.started and all(phase == FINISHED for phase in phases.values()):
             self.status.release()
         else:
-            self._watch(phases)
+            self.patience.watch(phases, self.asked)
 
     def end(self) -> None:
         """The run is over."""
@@ -241,7 +187,7 @@ class Supervisor:
 
     def _go(self) -> None:
         self.start_clock()
-        self.status.go()
+        self.status.go(self.origin)
 
     def _keep_time(self, phases: Mapping[int, int]) -> None:
         """What happens by the clock or by the count of steps."""
@@ -253,62 +199,17 @@ class Supervisor:
             self.renew()
 
     def _stop(self, phases: Mapping[int, int]) -> None:
-        """Everybody stops and saves; whoever is blocked does not stop the others from doing so."""
-        now = time.perf_counter()
-        if self._stop_since is None:
-            self._stop_since = now
-            if not self.status.started:
-                self._go()
+        """Everybody stops and saves."""
+        if not self.status.started:
+            self._go()
         self.common.approach(phases, self.status.stop_at)
-        late = [
-            i for i, phase in phases.items() if phase not in (STOPPED, FINISHED) and i not in self.given_up
-        ]
-        if late and now - self._stop_since >= self.options.patience:
-            self._stop_since = now  # those who wait for the blocked ones get as long again
-            self._cut_off = True
-            for i in self._blocked(phases, late):
-                self.give_up(i, f"did not stop within {self.options.patience:g} s")
-
-    def _blocked(self, phases: Mapping[int, int], late: list[int]) -> list[int]:
-        """Of those who do not stop, the ones that the others wait for."""
-        moving = [i for i in late if phases[i] != HOLDING] or late
-        if busy := [i for i in moving if not self.status.waits(i)]:
-            return busy
-        if stopped := [i for i in moving if self.clients.is_stopped(i)]:
-            return stopped
-        behind = min(self.status.c(i) for i in moving)  # everybody waits, in the end for the last
-        return [i for i in moving if self.status.c(i) == behind]
-
-    def _watch(self, phases: Mapping[int, int]) -> None:
-        """Report who makes no progress; when everybody else has finished, do not wait for them."""
-        seconds = self.options.stall_seconds
-        stalled = self.watchdog.stalled(phases, seconds)
-        behind = [i for i, phase in phases.items() if phase != FINISHED]
-        if not stalled and behind and all(self.watchdog.is_late(i, seconds) for i in behind):
-            stalled = self._blocked(phases, behind)  # everybody waits: whom for?
-        for i in sorted(set(stalled) - self._reported):
-            self.warn(f"client {i} has made no progress for {self.watchdog.idle(i):.0f} s", i)
-        self._reported = set(stalled)
-        patience = self.options.patience
-        if self.asked or len(behind) == len(phases):
-            return
-        if all(self.watchdog.is_late(i, patience) for i in behind):
-            for i in self.watchdog.stalled(phases, patience) or self._blocked(phases, behind):
-                if i not in self.given_up:
-                    self.give_up(
-                        i, f"no progress for {self.watchdog.idle(i):.0f} s while all others finished"
-                    )
-
-    def give_up(self, i: int, reason: str) -> None:
-        """End a client for good."""
-        self.given_up[i] = reason
-        self.clients.kill(i)
+        self.patience.wait_for_stop(phases)
 
     # --- losses and returns ------------------------------------------------------------------------
 
     def lose(self, i: int, reason: str) -> None:
         """Client i has ended without finishing: the others go on without it."""
-        self.note("lost", i, reason=self.given_up.get(i, reason))
+        self.note("lost", i, reason=self.patience.given_up.get(i, reason))
         if i not in self.lost:
             self.lost.append(i)
         self.absent.discard(i)
@@ -323,7 +224,7 @@ class Supervisor:
     def may_restart(self, i: int) -> bool:
         """Whether a client that was lost is to be started again."""
         enough = self.restarts[i] >= self.options.most_restarts
-        return self.options.restart_lost and not (enough or self.asked or i in self.given_up)
+        return self.options.restart_lost and not (enough or self.asked or i in self.patience.given_up)
 
     def rejoin(self, i: int, from_round: int) -> None:
         """Client i is back, and a neighbour again from this round on."""
@@ -387,11 +288,24 @@ class Supervisor:
         assert self.network is not None
         before = epochs.settled
         if epochs.settle(self.network.known):
-            self.note("ccs", None, epoch=epochs.epoch, **epochs.figures())
+            self.note("ccs", None, epoch=epochs.epoch, **self._check_selected(epochs), **epochs.figures())
             if self.in_rounds and epochs.epoch:
                 self.renewed_from = self.next_round() if self.status.started else 0
                 self.clients.switch(epochs.epoch, self.renewed_from)
         return before  # nobody begins before it has been told of a change
+
+    def _check_selected(self, epochs: Epochs) -> dict[str, str]:
+        """Whether clients have selected, bit for bit, weights for which (a)-(d) are asserted here.
+
+        Not those of the start: they are made, and checked, before the run.
+        """
+        if not epochs.epoch:
+            return {}
+        assert self.network is not None
+        unlike = epochs.unlike({i: w for i, (w, _) in self.network.coefficients().items()})
+        for i in unlike:
+            self.warn(f"client {i} has selected other weights than CCS gives in epoch {epochs.epoch}", i)
+        return {} if unlike else {"checked": promised(self.network.method)}
 
     def next_round(self, joining: int | None = None) -> int:
         """A round that nobody will have begun before it has been told of it.

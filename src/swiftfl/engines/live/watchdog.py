@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from swiftfl.engines.live.status import RUNNING, STARTING, StatusTable
+from swiftfl.engines.live.status import READY, RUNNING, STARTING, StatusTable
 
 _SLOW_STEPS = 20  # a step may take this many times as long as those before it
 _ASLEEP = 2.0  # a supervisor that was not run for this long has itself been stopped
@@ -29,7 +29,9 @@ class Watchdog:
         self._looked = now
         for i, phase in phases.items():
             seen = (self.status.c(i), self.status.value(i, "incarnation"), phase)
-            if self._seen.get(i) != seen:
+            # Whoever is ready waits for the start of the run, however long that takes, and is not late.
+            waits_for_start = phase == READY and not self.status.started
+            if waits_for_start or self._seen.get(i) != seen:
                 self._seen[i], self._since[i] = seen, now
 
     def idle(self, i: int) -> float:

@@ -44,14 +44,14 @@ class Gathering(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """When each client arrived, the weighted mean (summed in the clients' order), and one of the verbs.
+    """When each client arrived, the weighted mean (summed in the clients' order), and their verbs.
 
     `left_out` names the clients whose values are not finite: the mean is that of the others.
     """
 
     arrivals: dict[int, float]
     mean: Vector
-    verb: AllReduce
+    verbs: dict[int, AllReduce]
     left_out: list[int]
 
 
@@ -61,8 +61,9 @@ class ExchangeBarrier:
     With `everyone`, it also waits until all clients have reached the round, as the authors' code does.
     """
 
-    def __init__(self, records: Sequence[ClientRecord], everyone: bool) -> None:
+    def __init__(self, records: Sequence[ClientRecord], everyone: bool, models: bool = True) -> None:
         self.everyone = everyone
+        self._models = models  # are exchanged, so that a last one can stand for who has finished
         self._records = records
         self._offers: list[dict[int, Offer]] = [{} for _ in records]
         self._waiting: dict[int, Wait] = {}
@@ -75,7 +76,7 @@ class ExchangeBarrier:
         """Client i offers its model of a round; which clients can go on now."""
         round = verb.round
         self._offers[i] = {r: offer for r, offer in self._offers[i].items() if offer.readers}
-        readers = {k for k in verb.neighbours if self._takes_part(k, round)}
+        readers = {k for k in verb.receivers if self._takes_part(k, round)}
         self._last[i] = round
         self._offers[i][round] = Offer(time, verb.x if finite(verb.x) else None, readers)
         self._waiting[i] = Wait(time, round, tuple(verb.neighbours))
@@ -87,10 +88,10 @@ class ExchangeBarrier:
         }
         if everyone:
             before = self._gathering.get(round, Gathering(time, 0))
-            messages = before.messages + len(verb.neighbours)
+            messages = before.messages + len(verb.receivers)
             self._gathering = {round: Gathering(max(time, before.latest), messages)}
             return self._without(i, round, list(self._waiting))
-        return self._without(i, round, (*verb.neighbours, i))
+        return self._without(i, round, (*verb.receivers, i))
 
     def _takes_part(self, k: int, round: int) -> bool:
         return round >= self._from_round.get(k, 0)
@@ -137,7 +138,7 @@ class ExchangeBarrier:
                 if offer.x is not None:
                     inbox[k] = offer.x
                 self._drop_reader(k, wait.round, i)
-            elif self._records[k].finished:
+            elif self._models and self._records[k].finished:
                 inbox[k] = self._records[k].model
         return wait, arrived, inbox
 
@@ -208,7 +209,7 @@ def _read_offers(saved: Saved, n: int) -> dict[int, Offer]:
     offers = {}
     for item in saved.items():
         round, time, x, readers = item.items(4)
-        model = None if x.missing else x.finite()
+        model = None if x.missing else x.message()
         offers[round.integer()] = Offer(time.number(0.0), model, set(readers.clients(n)))
     return offers
 
@@ -235,13 +236,13 @@ class ReduceBarrier:
         """Complete a round."""
         given = self._rounds.pop(round)
         gifts = {i: contribution(given[i][1]) for i in sorted(given)}
-        verb = next(verb for _, verb in given.values())
-        total = np.zeros_like(verb.value)
+        verbs = {i: verb for i, (_, verb) in given.items()}
+        total = np.zeros_like(next(iter(verbs.values())).value)
         for value, weight in gifts.values():
             total += weight * value
         mean = (total / sum(weight for _, weight in gifts.values())).astype(total.dtype, copy=False)
-        left_out = [i for i, (value, _) in gifts.items() if value is not given[i][1].value]
-        return Reduction({i: time for i, (time, _) in given.items()}, mean, verb, left_out)
+        left_out = [i for i, (value, _) in gifts.items() if value is not verbs[i].value]
+        return Reduction({i: time for i, (time, _) in given.items()}, mean, verbs, left_out)
 
     def clients(self) -> set[int]:
         """Who waits in a reduction."""

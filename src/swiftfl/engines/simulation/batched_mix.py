@@ -55,7 +55,7 @@ class BatchedMixes:
 
 def worthwhile(verb: Mix, clients: int) -> bool:
     """Whether this mix is better served together with others."""
-    if clients < 64:
+    if clients < 64 or not isinstance(verb.x, np.ndarray):
         return False
     return len(verb.w.of) >= (SOME_NEIGHBOURS if verb.x.size <= SMALL_MODEL else MANY_NEIGHBOURS)
 

@@ -43,7 +43,7 @@ def save(engine: Simulation) -> Checkpoint:
 
 def restore(engine: Simulation, checkpoint: Checkpoint) -> None:
     """Put a newly made engine of the same setup into the saved state."""
-    saved = saved_tree(checkpoint.tree, checkpoint.arrays, like=engine.models[0])
+    saved = saved_tree(checkpoint.tree, checkpoint.arrays, engine.models[0], engine.world.first_message)
     if saved["format"].value != FORMAT:
         raise UserError(f"this checkpoint has format {saved['format'].value}, this version reads {FORMAT}")
     for what, expected in _run_of(engine).items():

@@ -11,7 +11,8 @@ import bisect
 from collections.abc import Callable
 from dataclasses import asdict
 
-from swiftfl.engines.membership import Change, Membership, read_change
+from swiftfl.engines.dynamics import Change, read_change
+from swiftfl.engines.membership import Membership
 from swiftfl.engines.saved import Saved, Tree
 from swiftfl.engines.simulation.event_queue import NOBODY
 from swiftfl.engines.simulation.record import ClientRecord
@@ -108,6 +109,7 @@ class Churn:
         if not self._goes(record):
             return False
         self._note(change)
+        record.was_lost = True
         self.world.unnoticed.add(record.index)
         record.lost_until = self.world.now + self.membership.dynamics.notice
         self.plan(Change(record.lost_until, "notice", record.index))
@@ -153,6 +155,7 @@ class Churn:
         if not self._goes(record):
             return False
         record.lost_until = self.world.now
+        record.was_lost = False
         self._note(change)
         self._strike_off(record)
         self._plan_renewal()

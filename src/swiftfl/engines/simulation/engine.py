@@ -1,7 +1,7 @@
 """What both simulated engines are: a world, and the order in which its clients go on.
 
-`Simulation` tells everything that the loop around an engine asks (`swiftfl.engines.engine`); `Virtual` and
-`Sampled` say who goes on next.
+`Simulation` tells everything that the loop around an engine asks (`swiftfl.engines.engine`);
+`VirtualEngine` and `SampledEngine` say who goes on next.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from swiftfl.costs import Costs
+from swiftfl.engines.membership import possible_neighbours
 from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.simulation.churn import Churn
 from swiftfl.engines.simulation.clocks import Timeline, WatchedClock
+from swiftfl.engines.simulation.facts import StepBuffer, client_records, edge_records
 from swiftfl.engines.simulation.parked import check_parked
 from swiftfl.engines.simulation.world import World
 from swiftfl.engines.threads import one_thread
 from swiftfl.engines.traffic import communication
 from swiftfl.errors import UserError
+from swiftfl.record.facts import Table
 from swiftfl.vector import Vector
 
 _EVENTS_PER_STEP = 64  # a client step takes two or three, unless the network changes all the time
@@ -45,6 +49,7 @@ class Simulation(ABC):
         self.world = World(setup, costs, timed_gradients=timed, changing=membership is not None)
         self.churn = None if membership is None else Churn(self.world, membership)
         self._started = False
+        self._steps: StepBuffer | None = None
 
     # --- running -------------------------------------------------------------------------------
 
@@ -91,8 +96,9 @@ class Simulation(ABC):
         limit = self.setup.iterations
         return (limit is not None and self.world.iteration >= limit) or self.world.active == 0
 
-    def close(self) -> None:  # noqa: B027
-        """There is nothing to give back."""
+    def close(self) -> None:
+        """Let go of the processes that helped."""
+        self.world.helpers.close()
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -160,6 +166,29 @@ class Simulation(ABC):
             "communication": communication(record.traffic for record in records),
             **changed,
         }
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    def neighbourhoods(self) -> list[tuple[int, ...]]:
+        return possible_neighbours(self.setup.weights, None if self.churn is None else self.churn.membership)
+
+    def record_steps(self, taken: NDArray[np.float64] | None = None) -> None:
+        """Keep every step from here on; `taken` is the time of those that were kept before (`StepBuffer`)."""
+        self._steps = StepBuffer(self.world, taken)
+
+    def take_steps(self) -> Table:
+        assert self._steps is not None, "nobody has asked for steps"
+        return self._steps.take()
+
+    def forget_steps(self) -> None:
+        """Keep no more steps."""
+        self.world.step_ends = self._steps = None
+
+    def client_records(self) -> Table:
+        return client_records(self.world, self._started)
+
+    def edge_records(self, indptr: Sequence[int], indices: Sequence[int]) -> Table:
+        return edge_records(self.world, indptr, indices)
 
     def watch(self, clients: Collection[int], seconds: float) -> Timeline:
         """Remember what some clients do in the first seconds; before `start`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from swiftfl.engines.dynamics import CHANGES
 from swiftfl.engines.engine import WARNING
-from swiftfl.engines.membership import CHANGES
 from swiftfl.engines.saved import Saved, Tree
 
 _log = logging.getLogger(__name__)

@@ -13,17 +13,19 @@ NOBODY = -1
 class EventQueue:
     """Events by (time, order). Of the entries of a client only the one that it expects counts."""
 
-    __slots__ = ("_expected", "_order", "heap")
+    __slots__ = ("_expected", "_order", "heap", "times")
 
     def __init__(self, n: int) -> None:
         self.heap: list[tuple[float, int, int]] = []
         self._order = 0
         self._expected = [0] * n
+        self.times = [0.0] * n  # of each client's last event: it does nothing before
 
     def schedule(self, i: int, time: float) -> None:
         """Client i goes on at this time; whatever was scheduled for it before is void."""
         self._order += 1
         self._expected[i] = self._order
+        self.times[i] = time
         heapq.heappush(self.heap, (time, self._order, i))
 
     def plan(self, time: float) -> int:
@@ -74,4 +76,8 @@ class EventQueue:
         if len({number for _, number, _ in heap}) < len(heap):
             saved["heap"].fail("has two events of one number")
         heapq.heapify(heap)
+        self.times = [0.0] * n
+        for when, order, i in heap:
+            if i != NOBODY and self._expected[i] == order:
+                self.times[i] = when
         self.heap[:] = heap

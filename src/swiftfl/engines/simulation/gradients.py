@@ -1,33 +1,58 @@
-"""Gradients that clients are parked for, computed together.
+"""Gradients that clients are parked for, computed together and not before they are needed.
 
-A client's gradient depends on nothing that happens before it goes on. So pending gradients are held
-back; when the first of them is needed, all are computed in one call (or as many as may wait in memory).
+A client's gradient depends on nothing that happens before it goes on, so it is held back. When
+the first is needed, all that are pending become a group, which the workload divides into pieces. What
+a piece consists of follows from the group alone. When it is computed, and by which process, changes nothing:
+without helpers (`helpers.py`) when the first of its clients goes on, with them as far ahead as there is room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
+from swiftfl.engines.simulation.helpers import HandedOut, Helpers
 from swiftfl.engines.simulation.record import ClientRecord
 from swiftfl.engines.simulation.replies import pack_slope, unpack_slope
-from swiftfl.sample import Slope
+from swiftfl.sample import Batch, Slope
+from swiftfl.vector import Vector
 from swiftfl.verbs import Gradient, Overlapped
-from swiftfl.workload.base import Workload
+from swiftfl.workload.base import Workload, divisible
 
-WAITING_BYTES = 256 << 20  # of gradients that are computed before they are needed
+WAITING_BYTES = 256 << 20  # of gradients computed before they are needed, where they cannot be divided
+NOBODY = -1
+"""In the place of a client of a piece that was lost before its gradient was used."""
+
+
+class PlannedPiece:
+    """A piece of a group, until its gradients are known: whose, and at which models and batches."""
+
+    __slots__ = ("clients", "task", "verbs", "way")
+
+    def __init__(self, way: str, clients: list[int], verbs: list[Gradient] | None) -> None:
+        self.way, self.clients = way, clients
+        self.verbs = verbs  # None after a checkpoint: those that the clients are parked at
+        self.task: HandedOut | None = None  # with the helpers
 
 
 class PendingGradients:
     """Who is parked at a gradient, what was computed already, and the losses of the batches."""
 
-    __slots__ = ("_computed", "_loss_count", "_loss_sum", "_most", "_pending", "_records", "_workload")
-
-    def __init__(self, records: Sequence[ClientRecord], workload: Workload, model_bytes: int) -> None:
-        self._records, self._workload = records, workload
+    def __init__(
+        self, records: Sequence[ClientRecord], workload: Workload, model_bytes: int, helpers: Helpers
+    ) -> None:
+        self._records, self._workload, self._helpers = records, workload, helpers
+        self._divisible = divisible(workload)
         self._most = max(1, WAITING_BYTES // model_bytes)
         self._pending: list[int] = []
+        self._planned: dict[int, PlannedPiece] = {}
+        self._queue: deque[PlannedPiece] = deque()  # that nobody has begun
         self._computed: dict[int, Slope] = {}
+        self._last: list[int] = []
+        self.gone_on: Callable[[Sequence[int]], None] | None = None  # is told of clients, a piece at a time
         self._loss_sum = 0.0
         self._loss_count = 0
 
@@ -36,24 +61,83 @@ class PendingGradients:
         self._pending.append(i)
 
     def take(self, i: int) -> Slope:
-        """The gradient that client i is parked for; the other pending ones are computed with it."""
+        """The gradient that client i is parked for; those of its piece are computed with it."""
         slope = self._computed.pop(i, None)
         if slope is None:
-            self._compute_with(i)
+            self._compute(i)
             slope = self._computed.pop(i)
+        self._records[i].loss = slope.loss
         self._loss_sum += slope.loss
         self._loss_count += 1
         return slope
 
-    def _compute_with(self, i: int) -> None:
+    def _compute(self, i: int) -> None:
+        if i not in self._planned:
+            self._plan_with(i)
+        piece = self._planned[i]
+        if self.gone_on is not None:
+            self.gone_on(self._last)
+            self._last = piece.clients
+        if piece.task is None:
+            self._queue.remove(piece)
+            self._hand_out(piece)
+            began = time.perf_counter()
+            slopes = self._here(piece)
+            self._helpers.spent(time.perf_counter() - began)
+        else:
+            slopes = self._helpers.finish(piece.task)
+            self._hand_out(piece)
+        for k, slope in zip(piece.clients, slopes, strict=True):
+            if k != NOBODY:
+                del self._planned[k]
+                self._computed[k] = slope
+
+    def _here(self, piece: PlannedPiece) -> list[Slope]:
+        xs, batches = self._asked(piece)
+        if self._divisible is None:
+            return self._workload.gradients(xs, batches)
+        return self._divisible.piece(piece.way, xs, batches)
+
+    def _asked(self, piece: PlannedPiece) -> tuple[list[Vector], list[Batch]]:
+        verbs = self._verbs(piece)
+        return [verb.x for verb in verbs], [verb.batch for verb in verbs]
+
+    def _hand_out(self, now: PlannedPiece) -> None:
+        """Give helpers, if there are any, as many pieces as they have room for."""
+        helpers, queue = self._helpers, self._queue
+        if not helpers.wanted(len(queue), len(now.clients), self._verbs(now)[0].batch.indices.size):
+            return
+        while queue and helpers.room:
+            piece = queue[0]
+            piece.task = helpers.hand_out(piece.way, *self._asked(piece), partial(self._here, piece))
+            if piece.task is None:  # larger than what they were made for
+                return
+            queue.popleft()
+
+    def _plan_with(self, i: int) -> None:
+        """Divide what is pending into pieces."""
         group = self._group_of(i)
         verbs = [_gradient(self._records[k].parked) for k in group]
-        slopes = self._workload.gradients([v.x for v in verbs], [v.batch for v in verbs])
-        self._computed.update(zip(group, slopes, strict=True))
+        if self._divisible is None:
+            self._plan(PlannedPiece("", group, verbs))
+            return
+        for part in self._divisible.pieces([v.x for v in verbs], [v.batch for v in verbs]):
+            self._plan(
+                PlannedPiece(part.way, [group[k] for k in part.members], [verbs[k] for k in part.members])
+            )
+
+    def _plan(self, piece: PlannedPiece) -> None:
+        self._queue.append(piece)
+        self._planned.update(dict.fromkeys((i for i in piece.clients if i != NOBODY), piece))
+
+    def _verbs(self, piece: PlannedPiece) -> list[Gradient]:
+        if piece.verbs is None:
+            piece.verbs = [_gradient(self._records[k].parked) for k in piece.clients]
+        return piece.verbs
 
     def _group_of(self, i: int) -> list[int]:
-        """Whose gradients to compute with client i's: everybody's, or as many as may wait in memory."""
-        if len(self._pending) <= self._most:
+        """Whose gradients to plan with client i's: everybody's, or as many as may wait in memory."""
+        if self._divisible is not None or len(self._pending) <= self._most:
             group, self._pending = self._pending, []
             return group
         group = [i, *(k for k in self._pending if k != i)][: self._most]
@@ -62,14 +146,18 @@ class PendingGradients:
         return group
 
     def forget(self, i: int) -> None:
-        """Client i was lost: it needs no gradient any more."""
+        """Client i was lost: it needs no gradient any more. Its piece stays what it is, for the others."""
         self._computed.pop(i, None)
+        piece = self._planned.pop(i, None)
+        if piece is not None:
+            self._verbs(piece)
+            piece.clients[piece.clients.index(i)] = NOBODY
         if i in self._pending:
             self._pending.remove(i)
 
     def clients(self) -> set[int]:
         """Who is parked at a gradient."""
-        return {*self._pending, *self._computed}
+        return {*self._pending, *self._planned, *self._computed}
 
     def take_loss(self) -> float | None:
         """The mean loss of the batches since the last call."""
@@ -78,8 +166,14 @@ class PendingGradients:
         return mean
 
     def state(self, pool: Pool) -> Tree:
+        for piece in {
+            id(piece): piece for piece in self._planned.values() if NOBODY in piece.clients
+        }.values():
+            self._compute(next(i for i in piece.clients if i != NOBODY))  # nobody else has its model
+        planned = {id(piece): piece for piece in self._planned.values()}
         return {
             "pending": list(self._pending),
+            "planned": [[piece.way, piece.clients] for piece in planned.values()],
             "computed": [[i, pack_slope(slope, pool)] for i, slope in self._computed.items()],
             "loss_sum": pack_number(self._loss_sum),
             "loss_count": self._loss_count,
@@ -89,7 +183,16 @@ class PendingGradients:
         n = len(self._records)
         self._pending = saved["pending"].clients(n)
         self._computed = {i: unpack_slope(slope) for i, slope in saved["computed"].pairs(n)}
-        both = [i for i in self._pending if i in self._computed]
+        if "planned" in saved:  # as of this version
+            for item in saved["planned"].items():
+                way, clients = item.items(2)
+                members = clients.clients(n)
+                both = [i for i in members if i in self._planned]
+                if both or not members or way.text() not in ("", "loop", "batched"):
+                    item.fail("is no piece of a group")
+                self._plan(PlannedPiece(way.text(), members, None))
+        both = [i for i in self._pending if i in self._computed or i in self._planned]
+        both += [i for i in self._planned if i in self._computed]
         if both:
             saved["pending"].fail(f"names client {both[0]}, whose gradient is computed")
         self._loss_sum = saved["loss_sum"].any_number()

@@ -3,8 +3,9 @@
 A model that client j publishes at time t is at neighbour i from t + transit on. Nobody looks before
 the neighbour fetches, so nothing needs to happen at the arrival: each publisher keeps its recent
 versions with the time at which they were sent, and a fetch takes the newest that has arrived.
-Versions that no fetch can ever return again are dropped at the next publication, so memory is one
-model per client plus what is still on its way.
+Versions that no fetch can ever return again are dropped at the next publication, or earlier, where there are
+many and nobody can look in time (`forget_before`): one model per client stays, and what is on
+its way.
 """
 
 from __future__ import annotations
@@ -13,19 +14,28 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from swiftfl.costs import Costs
+from swiftfl.engines.ages import FetchedModels, Pace
 from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
 from swiftfl.vector import Vector
 
 _MANY = 4
+_FORGOTTEN: Vector = np.empty(0, np.float32)
+"""In place of a model that nobody will fetch any more; when it arrived is still told."""
 
 
 class Version(NamedTuple):
-    """A published model: when it was sent, its number, and the model."""
+    """A published model: when it was sent, its number, and the model.
+
+    `since` is the time from which its age counts: where nothing takes time, a number of iterations.
+    """
 
     sent: float
     number: int
     x: Vector
+    since: float = -math.inf
 
 
 class Links:
@@ -63,13 +73,15 @@ class Links:
 
 
 class Mailboxes:
-    """The recently published models of each client; every mailbox initially holds x0."""
+    """The recently published models of each client; every mailbox initially holds x0 (or a first message)."""
 
-    __slots__ = ("_costs", "_links", "_size", "_transit", "versions")
+    __slots__ = ("_costs", "_links", "_paces", "_size", "_to", "_transit", "versions")
 
     def __init__(self, n: int, x0: Vector, costs: Costs, links: Links, size: int) -> None:
         first = Version(-math.inf, 0, x0)
         self.versions: list[list[Version]] = [[first] for _ in range(n)]
+        self._paces = [Pace() for _ in range(n)]
+        self._to: list[Sequence[int]] = [()] * n
         self._links = links
         self._costs = costs
         self._size = size  # of a message, in bytes
@@ -88,25 +100,61 @@ class Mailboxes:
             # With nobody to send to, only the newest is kept, for whoever still counts the sender in.
             del versions[: min((self._newest(sender, k, now) for k in to), default=len(versions) - 1)]
         versions.append(version)
+        self._to[sender] = to
+        self._paces[sender].note(version.number, version.since)
 
-    def fetch(self, receiver: int, senders: Sequence[int], now: float) -> dict[int, Vector]:
-        """The newest model of each sender that has reached the receiver."""
-        inbox = {}
+    def fetch(
+        self, receiver: int, senders: Sequence[int], now: float, until: float | None = None
+    ) -> FetchedModels:
+        """The newest model of each sender that has reached the receiver, and their ages `until` now."""
+        inbox: dict[int, Version] = {}
         if self._transit is not None and not self._links.up_since:
             sent_by = now - self._transit
             for sender in senders:
                 for version in reversed(self.versions[sender]):
                     if version[0] <= sent_by:
-                        inbox[sender] = version[2]
+                        inbox[sender] = version
                         break
         else:
             for sender in senders:
                 position = self._newest(sender, receiver, now)
                 if self._arrived(sender, receiver, position, now):
-                    inbox[sender] = self.versions[sender][position].x
+                    inbox[sender] = self.versions[sender][position]
         if self._links.down:
-            return {k: x for k, x in inbox.items() if self._links.passes(receiver, k)}
-        return inbox
+            inbox = {k: version for k, version in inbox.items() if self._links.passes(receiver, k)}
+        until = now if until is None else until
+        ages = {k: self._paces[k].age(version[3], until) for k, version in inbox.items()}
+        return FetchedModels(
+            {k: version[2] for k, version in inbox.items()},
+            {k: age for k, age in ages.items() if age is not None},
+        )
+
+    def arrivals(self, receiver: int, senders: Sequence[int], now: float) -> list[tuple[int, float]]:
+        """Of each sender, the number of the newest model at the receiver, and since when; -1: none."""
+        found = []
+        for sender in senders:
+            position = self._newest(sender, receiver, now)
+            there = self._arrived(sender, receiver, position, now) and self._links.passes(receiver, sender)
+            version = self.versions[sender][position] if there else None
+            if version is None:
+                found.append((-1, math.nan))
+            else:
+                since = version.sent + self._journey(sender, receiver, version.number)
+                found.append((version.number, max(0.0, since)))
+        return found
+
+    def arrivals_everywhere(self, now: float) -> list[tuple[int, float]] | None:
+        """The same of every client's newest model at any other; None where that depends on the receiver."""
+        if self._transit is None or self._links.up_since or self._links.down:
+            return None
+        found = []
+        for versions in self.versions:
+            newest = next((v for v in reversed(versions) if v.sent <= now - self._transit), None)
+            if newest is None:
+                found.append((-1, math.nan))
+            else:
+                found.append((newest.number, max(0.0, newest.sent + self._transit)))
+        return found
 
     def _newest(self, sender: int, receiver: int, now: float) -> int:
         for position in range(len(self.versions[sender]) - 1, 0, -1):
@@ -123,11 +171,29 @@ class Mailboxes:
             return False
         if version.sent == -math.inf:
             return True
-        costs = self._costs
-        if costs.lost(sender, receiver, version.number):
+        if self._costs.lost(sender, receiver, version.number):
             return False
-        journey = costs.transit(sender, receiver, self._size) + costs.delay(sender, receiver, version.number)
-        return version.sent <= now - journey
+        return version.sent <= now - self._journey(sender, receiver, version.number)
+
+    def _journey(self, sender: int, receiver: int, number: int) -> float:
+        costs = self._costs
+        return costs.transit(sender, receiver, self._size) + costs.delay(sender, receiver, number)
+
+    def receivers(self, sender: int) -> Sequence[int]:
+        """Who may fetch what a client has published last."""
+        return self._to[sender]
+
+    def forget_before(self, sender: int, time: float) -> None:
+        """None of the receivers will fetch before this time: give up models that are superseded then."""
+        versions = self.versions[sender]
+        if self._transit is None:
+            return
+        sent_by = time - self._transit
+        for position in range(len(versions) - 1, 0, -1):
+            if versions[position].sent <= sent_by:
+                for k in range(position):
+                    versions[k] = versions[k]._replace(x=_FORGOTTEN)
+                break
 
     def forget(self, sender: int) -> None:
         """The sender is known to be lost: nobody sees its models any more."""
@@ -135,16 +201,37 @@ class Mailboxes:
 
     def models(self) -> Iterable[Vector]:
         """All models that are kept for others to fetch."""
-        return (version.x for versions in self.versions for version in versions)
+        kept = (version.x for versions in self.versions for version in versions)
+        return (x for x in kept if x is not _FORGOTTEN)
 
     def state(self, pool: Pool) -> list[list[list[object]]]:
-        return [[[pack_number(v.sent), v.number, pool.put(v.x)] for v in kept] for kept in self.versions]
+        return [
+            [[pack_number(v.sent), v.number, _packed(v.x, pool), pack_number(v.since)] for v in kept]
+            for kept in self.versions
+        ]
 
     def restore(self, saved: Saved) -> None:
         self.versions = [
-            [_version(*item.items(3)) for item in kept.items()] for kept in saved.items(len(self.versions))
+            [_version(item) for item in kept.items()] for kept in saved.items(len(self.versions))
         ]
 
+    def paces(self) -> list[list[list[object]]]:
+        """How long each publisher's steps are, as plain values."""
+        return [pace.state() for pace in self._paces]
 
-def _version(sent: Saved, number: Saved, x: Saved) -> Version:
-    return Version(sent.any_number(), number.integer(), x.finite())
+    def restore_paces(self, saved: Saved) -> None:
+        for pace, item in zip(self._paces, saved.items(len(self._paces)), strict=True):
+            pace.restore(item)
+
+
+def _packed(x: Vector, pool: Pool) -> str | None:
+    return None if x is _FORGOTTEN else pool.put(x)
+
+
+def _version(saved: Saved) -> Version:
+    items = saved.items()
+    if len(items) not in (3, 4):  # `since` as of this version
+        saved.fail(f"has {len(items)} entries, not 4")
+    sent, number, x, *since = items
+    model = _FORGOTTEN if x.missing else x.message()
+    return Version(sent.any_number(), number.integer(), model, *(time.any_number() for time in since))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from swiftfl.costs import Costs
 from swiftfl.engines.simulation.barriers import ExchangeBarrier, ReduceBarrier
@@ -29,19 +30,20 @@ class Meetings:
         size: int,
         model_size: int,
         everyone: bool,
+        models: bool,
     ) -> None:
         self._records, self._costs, self._events, self._links = records, costs, events, links
         self._senders, self._size, self._model_size = senders, size, model_size
-        self.exchanges = ExchangeBarrier(records, everyone)
+        self.exchanges = ExchangeBarrier(records, everyone, models)
         self.reductions = ReduceBarrier()
         self._shared = everyone and costs.shared_bandwidth is not None
 
     def exchange(self, record: ClientRecord, verb: Exchange, now: float) -> None:
         if not self._shared:
-            record.clock.communicate(self._costs.send * len(verb.neighbours))
+            record.clock.communicate(self._costs.send * len(verb.receivers))
         x, size = self._senders.send(record.index, verb.x)
         record.traffic.exchange(verb, self._costs.message(size))
-        sent = verb if x is verb.x else Exchange(x, verb.neighbours, verb.round)
+        sent = verb if x is verb.x else replace(verb, x=x)
         for k in self.exchanges.arrive(record.index, sent, record.clock.now):
             self._met(self._records[k], now)
 
@@ -79,15 +81,20 @@ class Meetings:
         """
         all_left_out: list[int] = []
         for round in self.reductions.complete(clients):
-            arrivals, mean, verb, left_out = self.reductions.take(round)
+            arrivals, mean, verbs, left_out = self.reductions.take(round)
             all_left_out += left_out
             latest = max(*arrivals.values(), earliest)
-            cost = self._costs.server if verb.by_server else self._costs.all_reduce
-            ready = latest + cost(len(arrivals), self._size)
+            ready = latest + self._reduction_cost(list(verbs.values()))
             for i, own in arrivals.items():
-                self._records[i].traffic.all_reduce(verb, len(arrivals), self._size)
+                self._records[i].traffic.all_reduce(verbs[i], len(arrivals), self._size)
                 self._answer(self._records[i], mean, waited=latest - own, until=ready)
         return all_left_out
+
+    def _reduction_cost(self, verbs: Sequence[AllReduce]) -> float:
+        clients = len(verbs)
+        if not verbs[0].by_server:
+            return self._costs.all_reduce(clients, self._size)
+        return self._costs.server(clients, sum(verb.weight > 0 for verb in verbs), self._size)
 
     def give(self, record: ClientRecord, verb: AllReduce) -> None:
         """A client's value of a reduction, which `reduce` serves when it is complete."""

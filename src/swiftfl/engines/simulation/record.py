@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client, State
-from swiftfl.engines.saved import Pool, Saved, Tree
+from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
 from swiftfl.engines.simulation.clocks import Clock
 from swiftfl.engines.simulation.replies import answers, pack_reply, unpack_reply
 from swiftfl.engines.terms import Terms, pack_terms, read_terms
@@ -59,6 +60,14 @@ class ClientRecord:
     lost_until: float = 0.0  # when the others notice that the client is gone
     sleep_due: float = 0.0  # seconds of sleep that are not in the clock yet
     next_terms: list[Terms] = field(default_factory=list)  # taken between two steps; by ascending round
+    was_lost: bool = False
+    # what is told of the step (facts), and of the ages of models at all fetches so far
+    began: float = 0.0
+    loss: float = math.nan
+    age: float = math.nan
+    age_sum: float = 0.0
+    age_count: int = 0
+    renewals: int = 0
 
     def state(self, pool: Pool) -> Tree:
         x, c, memory = self.start.x, self.start.c, self.start.memory
@@ -82,6 +91,9 @@ class ClientRecord:
             "sleep_due": self.sleep_due,
             "terms": pack_terms(self.terms),
             "next_terms": [pack_terms(terms) for terms in self.next_terms],
+            "was_lost": self.was_lost,
+            "told": [self.began, pack_number(self.loss), pack_number(self.age), self.age_sum, self.age_count],
+            "renewals": self.renewals,
         }
 
     def restore(self, saved: Saved, n: int) -> None:
@@ -109,6 +121,12 @@ class ClientRecord:
         self.sleep_due = saved["sleep_due"].number(0.0)
         self.terms = read_terms(saved["terms"], n)
         self.next_terms = [read_terms(terms, n) for terms in saved["next_terms"].items()]
+        if "told" in saved:  # as of this version
+            self.was_lost = saved["was_lost"].flag()
+            self.renewals = saved["renewals"].integer()
+            began, loss, age, age_sum, age_count = saved["told"].items(5)
+            self.began, self.loss, self.age = began.number(0.0), loss.any_number(), age.any_number()
+            self.age_sum, self.age_count = age_sum.number(0.0), age_count.integer()
 
 
 def _memory(saved: Saved, first: Memory) -> Memory:

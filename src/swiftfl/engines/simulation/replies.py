@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from swiftfl.engines.ages import FetchedModels
 from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
 from swiftfl.sample import Slope
 from swiftfl.vector import Statistics, Vector
-from swiftfl.verbs import Exchange, Fetch, Gradient, Overlapped, Publish, Verb
+from swiftfl.verbs import Exchange, Fetch, Gather, Gradient, Overlapped, Publish, Scatter, Verb
 
 
 def pack_slope(slope: Slope, pool: Pool) -> Tree:
@@ -42,9 +43,14 @@ def pack_reply(reply: object, pool: Pool) -> Any:
         return {"slope": pack_slope(reply, pool)}
     if isinstance(reply, np.ndarray):
         return {"vector": pool.put(reply)}
-    if isinstance(reply, tuple):  # of an overlapped gradient and averaging
+    if isinstance(reply, tuple):
         slope, cell = reply
+        if isinstance(slope, np.ndarray):  # what was gathered
+            return {"gathered": [pool.put(slope), pool.put(cell)]}
         return {"both": [pack_slope(slope, pool), pool.put(cell)]}
+    if isinstance(reply, FetchedModels):
+        models = [[k, pool.put(x)] for k, x in reply.items()]
+        return {"fetched": models, "ages": [[k, pack_number(age)] for k, age in reply.ages.items()]}
     if isinstance(reply, Mapping):
         return {"inbox": [[k, pool.put(x)] for k, x in reply.items()]}
     raise TypeError(f"a reply of type {type(reply).__name__} cannot be saved")
@@ -55,21 +61,27 @@ def unpack_reply(saved: Saved, n: int) -> object:
         return None
     if "slope" in saved:
         return unpack_slope(saved["slope"])
+    if "gathered" in saved:
+        total, count = saved["gathered"].items(2)
+        return total.finite(), count.finite()
     if "both" in saved:
         slope, cell = saved["both"].items(2)
         return unpack_slope(slope), cell.vector()
+    if "fetched" in saved:
+        ages = {k: age.number(0.0) for k, age in saved["ages"].pairs(n)}
+        return FetchedModels({k: x.message() for k, x in saved["fetched"].pairs(n)}, ages)
     if "inbox" in saved:
-        return {k: x.vector() for k, x in saved["inbox"].pairs(n)}
+        return {k: x.message() for k, x in saved["inbox"].pairs(n)}
     return saved["vector"].vector()
 
 
 def answers(reply: object, verb: Verb) -> bool:
     """Whether this is what such a verb is replied with."""
-    if isinstance(verb, Publish):
+    if isinstance(verb, Publish | Scatter):
         return reply is None
     if isinstance(verb, Gradient):
         return isinstance(reply, Slope)
-    if isinstance(verb, Overlapped):
+    if isinstance(verb, Overlapped | Gather):
         return isinstance(reply, tuple)
     if isinstance(verb, Fetch | Exchange):
         return isinstance(reply, Mapping) and set(reply) <= set(verb.neighbours)

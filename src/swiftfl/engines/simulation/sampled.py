@@ -25,7 +25,7 @@ from swiftfl.verbs import Gradient, Overlapped
 _BLOCK = 1024
 
 
-class Sampled(Simulation):
+class SampledEngine(Simulation):
     """The world of the paper's analysis."""
 
     name = "sampled"

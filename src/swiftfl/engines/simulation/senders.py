@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swiftfl.engines.saved import Pool, Saved, Tree
-from swiftfl.transports.codec import MakeCodec, decode, encode, is_exact
+from swiftfl.transports.codec import MakeCodec, arrived, encode, is_exact, tell_whose
 from swiftfl.vector import Vector
 
 
@@ -11,7 +11,7 @@ class Senders:
     """The sending ends of all clients."""
 
     def __init__(self, n: int, make: MakeCodec) -> None:
-        self._codecs = [make() for _ in range(n)]
+        self._codecs = [tell_whose(make(), i) for i in range(n)]
         self._exact = is_exact(self._codecs[0])
 
     def most_bytes(self, x: Vector) -> int:
@@ -23,7 +23,7 @@ class Senders:
         if self._exact:
             return x, x.nbytes
         data = encode(self._codecs[i], x)
-        return decode(self._codecs[i], data, x.size, x.dtype), data.size
+        return arrived(self._codecs[i], data, x), data.size
 
     def state(self, pool: Pool) -> Tree:
         return {"codecs": [{k: pool.put(a) for k, a in codec.state().items()} for codec in self._codecs]}

@@ -12,7 +12,7 @@ from swiftfl.engines.simulation.churn import Churn
 from swiftfl.engines.simulation.engine import Simulation
 
 
-class Virtual(Simulation):
+class VirtualEngine(Simulation):
     """The world of `Setup.costs`."""
 
     name = "virtual"

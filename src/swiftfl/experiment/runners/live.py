@@ -10,10 +10,10 @@ from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.differences import refuse_changes
 from swiftfl.experiment.runners.runner import Row
-from swiftfl.experiment.signals import StopRequest
 from swiftfl.files import write_json
 from swiftfl.record import RunFolder
 from swiftfl.record.folder import CLIENTS
+from swiftfl.signals import StopRequest
 
 
 class LiveRunner:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 from swiftfl.engines.engine import Engine
-from swiftfl.engines.live.local.engine import Local
+from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.facts import facts_plan
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.runners.live import LiveRunner, check_configuration, keep_configuration, live_options
-from swiftfl.experiment.runners.runner import LivePace, Past, Row
-from swiftfl.experiment.signals import StopRequest
+from swiftfl.experiment.runners.runner import LivePace, Past, Row, resume_command
 from swiftfl.record import RunFolder
 from swiftfl.record.folder import CLIENTS
+from swiftfl.signals import StopRequest
 from swiftfl.transports.registry import transport_between_processes
 
 _SHARE = 0.05  # of the time goes into evaluations, at most
@@ -48,8 +48,9 @@ class LocalRunner(LiveRunner):
         self.engine = self._make(parts, clients, point)
         return self.engine
 
-    def _make(self, parts: Parts, clients: Path | None, point: ResumePoint | None) -> Local:
-        return Local(parts.setup, clients, live_options(self.config), point, self.transport)
+    def _make(self, parts: Parts, clients: Path | None, point: ResumePoint | None) -> LocalEngine:
+        plan = facts_plan(self.config, parts.setup, None if clients is None else clients.parent)
+        return LocalEngine(parts.setup, clients, live_options(self.config), point, self.transport, plan)
 
     def start(self) -> None:
         self.engine.start()
@@ -65,4 +66,4 @@ class LocalRunner(LiveRunner):
         return True
 
     def command(self, path: Path) -> str:
-        return f"swiftfl resume {shlex.quote(str(path))}"
+        return resume_command(self.config, path)

@@ -6,7 +6,6 @@ mpiexec -n 16 swiftfl run digits --engine mpi
 from __future__ import annotations
 
 import atexit
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -14,18 +13,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from swiftfl.engines.engine import Engine
-from swiftfl.engines.live.mpi.engine import Mpi
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.facts import facts_plan
 from swiftfl.experiment.measure import Measurement, assess, measurement_of
 from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.live import LiveRunner, check_configuration, keep_configuration, live_options
-from swiftfl.experiment.runners.runner import Past, Row
-from swiftfl.experiment.signals import StopRequest
+from swiftfl.experiment.runners.runner import Past, Row, resume_command
 from swiftfl.record import RunFolder
 from swiftfl.record.folder import CLIENTS
+from swiftfl.signals import StopRequest
 from swiftfl.transports.mpi import world
 
 _LOOK = 0.1
@@ -34,7 +34,7 @@ _LOOK = 0.1
 class MpiRunner(LiveRunner):
     """This rank's part in a run."""
 
-    engine: Mpi
+    engine: MpiEngine
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -73,9 +73,10 @@ class MpiRunner(LiveRunner):
         return self._make(parts, clients, None)
 
     def _make(self, parts: Parts, clients: Path | None, point: ResumePoint | None) -> Engine:
-        self.engine = Mpi(parts.setup, self.job, clients, live_options(self.config), point)
+        plan = facts_plan(self.config, parts.setup, None if clients is None else clients.parent)
+        self.engine = MpiEngine(parts.setup, self.job, clients, live_options(self.config), point, plan)
         workload, some = parts.setup.workload, self.config.evaluation.clients
-        self.engine.evaluate_with(lambda models: assess(workload, models, some))
+        self.engine.evaluate_with(lambda models, epochs: assess(workload, models, some, epochs))
         return self.engine
 
     def resumed(self, parts: Parts, folder: RunFolder, past: Past, from_start: bool) -> Engine:
@@ -130,4 +131,4 @@ class MpiRunner(LiveRunner):
         self.engine.leave()
 
     def command(self, path: Path) -> str:
-        return f"mpiexec -n {self.config.topology.clients} swiftfl resume {shlex.quote(str(path.resolve()))}"
+        return resume_command(self.config, path.resolve(), f"mpiexec -n {self.config.topology.clients} ")

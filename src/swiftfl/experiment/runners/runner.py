@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Any, Protocol
 from swiftfl.engines.engine import Engine, LiveEngine
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.given import needs_objects
 from swiftfl.experiment.measure import Measurement
-from swiftfl.experiment.signals import StopRequest
 from swiftfl.record import RunFolder
+from swiftfl.signals import StopRequest
 
 Row = dict[str, Any]
 _LOOK = 0.1  # seconds between two looks at a live run
@@ -82,6 +84,13 @@ class Runner(Protocol):
 
     def command(self, path: Path) -> str:
         """How to resume the run, as it is typed."""
+
+
+def resume_command(config: Config, path: Path, launcher: str = "") -> str:
+    """How to go on with a run, as it is typed; with objects given in Python, in Python."""
+    if needs_objects(config) and config.experiment is None:
+        return f"swiftfl.train(..., resume={str(path)!r})"
+    return f"{launcher}swiftfl resume {shlex.quote(str(path))}"
 
 
 class LivePace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,9 @@ from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.differences import refuse_changes
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.notices import notice
-from swiftfl.experiment.runners.runner import Past, Row
-from swiftfl.experiment.signals import StopRequest
+from swiftfl.experiment.runners.runner import Past, Row, resume_command
 from swiftfl.record import RunFolder, SavedCheckpoint
+from swiftfl.signals import StopRequest
 
 _STEPS_BETWEEN_LOOKS = 16
 _LONGEST = 0.5  # seconds without a look at the clock and at signals, as far as gradients allow
@@ -111,7 +110,7 @@ class SimulatedRunner:
         return True
 
     def command(self, path: Path) -> str:
-        return f"swiftfl resume {shlex.quote(str(path))}"
+        return resume_command(self.config, path)
 
 
 def _until(logged: int, events: list[Row]) -> list[Row]:

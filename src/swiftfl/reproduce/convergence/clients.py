@@ -11,11 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from swiftfl.engines import Sampled
+from swiftfl.engines import SampledEngine
 from swiftfl.graph.theory import theory
 from swiftfl.reproduce.convergence.fit import first_below, slope_over_seeds
 from swiftfl.reproduce.convergence.measure import setup_of, theorem_step_size, watch
-from swiftfl.reproduce.convergence.parts import Parameters, Part, Result
 from swiftfl.reproduce.convergence.settings import (
     Size,
     coefficients_of,
@@ -23,6 +22,7 @@ from swiftfl.reproduce.convergence.settings import (
     problem_of,
     theory_problem,
 )
+from swiftfl.reproduce.parts import Parameters, Part, Result
 
 
 def parts(size: Size, seeds: int) -> list[Part]:
@@ -45,7 +45,7 @@ def run(parameters: Parameters) -> Result:
     gaps: list[float | None] = []
     for k in parameters["log2_T"]:
         step = theorem_step_size(n, 2**k, problem.L, problem.gap)
-        engine = Sampled(setup_of(problem, coefficients, step, 2**k, seed))
+        engine = SampledEngine(setup_of(problem, coefficients, step, 2**k, seed))
         (seen,) = watch(engine, [problem], every=max(1, n // 2))
         averaged.append(seen.averaged if math.isfinite(seen.averaged) else None)
         gaps.append(seen.last_gap if math.isfinite(seen.last_gap) else None)

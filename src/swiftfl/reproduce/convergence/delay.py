@@ -18,11 +18,11 @@ import numpy as np
 from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import AdPsgd, Swift
 from swiftfl.costs import Costs, Slowdown
-from swiftfl.engines import Virtual
+from swiftfl.engines import VirtualEngine
 from swiftfl.reproduce.convergence.measure import setup_of, theorem_step_size, watch
-from swiftfl.reproduce.convergence.parts import Parameters, Part, Result
 from swiftfl.reproduce.convergence.problems import Array
 from swiftfl.reproduce.convergence.settings import Size, coefficients_of, influence, problem_of
+from swiftfl.reproduce.parts import Parameters, Part, Result
 from swiftfl.verbs import Verb
 
 METHODS = ("swift_rates", "swift_uniform", "adpsgd")
@@ -63,7 +63,7 @@ def run(parameters: Parameters) -> Result:
         slowdowns=(Slowdown(SLOW, parameters["factor"]),),
     )  # fmt: skip
     step = theorem_step_size(n, T, problem.L, problem.gap)
-    engine = Virtual(setup_of(problem, coefficients, step, T, seed, algorithm, costs))
+    engine = VirtualEngine(setup_of(problem, coefficients, step, T, seed, algorithm, costs))
     rated, even, weighted = watch(
         engine, [by_rate, problem, by_rate], every=max(1, n // 2), averages=[uniform, uniform, rates]
     )

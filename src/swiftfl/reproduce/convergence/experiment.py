@@ -7,7 +7,6 @@ results.json      what the report reads, written when all parts are there
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from swiftfl.errors import UserError
 from swiftfl.files import write_json
 from swiftfl.record.folder import versions
 from swiftfl.reproduce.convergence import clients, delay, lemma, rate
-from swiftfl.reproduce.convergence.parts import Part, Progress, run_parts
 from swiftfl.reproduce.convergence.settings import Size, size_of
+from swiftfl.reproduce.parts import Part, Progress, check_scale_of, run_parts
 
 MEASUREMENTS: dict[str, tuple[Callable[[Size, int], list[Part]], Callable[..., object]]] = {
     "rate": (rate.parts, rate.summary),
@@ -46,17 +45,6 @@ def measure(scale: str, seeds: int, folder: Path, progress: Progress | None = No
     for name, (_, summary) in MEASUREMENTS.items():
         out[name] = summary([(parameters, result) for key, parameters, result in done if key == name])
     write_json(folder / "results.json", out)
-
-
-def check_scale_of(folder: Path, scale: str) -> None:
-    """Refuse a folder that holds the measurements of another scale, which would be overwritten."""
-    for name in ("experiment.json", "results.json"):
-        try:
-            there = json.loads((folder / name).read_text())["scale"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if there != scale:
-            raise UserError(f"{folder} holds the measurements of scale {there}: give another --out")
 
 
 def _silent(part: str, done: int, total: int) -> None:

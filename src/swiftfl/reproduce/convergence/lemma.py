@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.engines import Sampled
+from swiftfl.engines import SampledEngine
 from swiftfl.graph import Coefficients
 from swiftfl.graph.theory import log10_one_minus_nu2
 from swiftfl.reproduce.convergence.measure import setup_of, theorem_step_size
-from swiftfl.reproduce.convergence.parts import Parameters, Part, Result
 from swiftfl.reproduce.convergence.problems import Array, Bowl
 from swiftfl.reproduce.convergence.settings import Size, coefficients_of, influence, problem_of
+from swiftfl.reproduce.parts import Parameters, Part, Result
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
 from swiftfl.workload.base import Evaluation
@@ -87,9 +87,9 @@ def history(problem: Bowl, coefficients: Coefficients, T: int, seed: int) -> His
     recorded_gradients = RecordedGradients(problem)
     step = theorem_step_size(coefficients.topology.n, T, problem.L, problem.gap)
     setup = setup_of(recorded_gradients, coefficients, step, T, seed)
-    draws = Sampled(setup)
+    draws = SampledEngine(setup)
     active = [draws.draw() for _ in range(T)]
-    engine = Sampled(setup)
+    engine = SampledEngine(setup)
     engine.start()
     engine.advance(T)
     counter = [0] * coefficients.topology.n

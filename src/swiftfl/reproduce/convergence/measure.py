@@ -12,7 +12,7 @@ from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import Swift
 from swiftfl.costs import Costs
 from swiftfl.data.batches import NoSamples
-from swiftfl.engines import Sampled, Setup, Virtual
+from swiftfl.engines import SampledEngine, Setup, VirtualEngine
 from swiftfl.graph import Coefficients
 from swiftfl.reproduce.convergence.problems import Array, Bowl
 from swiftfl.schedule import constant
@@ -78,7 +78,10 @@ class WatchedRun:
 
 
 def watch(
-    engine: Sampled | Virtual, objectives: Sequence[Bowl], every: int, averages: Sequence[Array] = ()
+    engine: SampledEngine | VirtualEngine,
+    objectives: Sequence[Bowl],
+    every: int,
+    averages: Sequence[Array] = (),
 ) -> list[WatchedRun]:
     """Run to the end, evaluating at t = 0, every, 2 every, ..., T; one result per objective.
 

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from swiftfl.engines import Sampled
+from swiftfl.engines import SampledEngine
 from swiftfl.graph import Coefficients
 from swiftfl.graph.theory import bound, theory
 from swiftfl.reproduce.convergence.exact import averaged_gradient
 from swiftfl.reproduce.convergence.fit import power, slope_over_seeds
 from swiftfl.reproduce.convergence.measure import setup_of, theorem_step_size, watch
-from swiftfl.reproduce.convergence.parts import Parameters, Part, Result
 from swiftfl.reproduce.convergence.problems import Bowl, convex
 from swiftfl.reproduce.convergence.settings import (
     Size,
@@ -27,6 +26,7 @@ from swiftfl.reproduce.convergence.settings import (
     problem_of,
     theory_problem,
 )
+from swiftfl.reproduce.parts import Parameters, Part, Result
 
 LONGEST_STEP = 1 / 8
 LATE = (30, 40)
@@ -55,7 +55,7 @@ def run(parameters: Parameters) -> Result:
     averaged, gap = [], []
     for k in parameters["log2_T"]:
         step = theorem_step_size(n, 2**k, problem.L, problem.gap)
-        engine = Sampled(setup_of(problem, coefficients, step, 2**k, seed))
+        engine = SampledEngine(setup_of(problem, coefficients, step, 2**k, seed))
         (seen,) = watch(engine, [problem], every=max(1, n // 2))
         averaged.append(seen.averaged)
         gap.append(seen.last_gap)
@@ -148,7 +148,7 @@ def run_reach(parameters: Parameters) -> Result:
     k, seed = parameters["log2_T"], parameters["seed"]
     problem, coefficients = _reach_objects(k, seed)
     step = theorem_step_size(2, 2**k, problem.L, problem.gap)
-    (seen,) = watch(Sampled(setup_of(problem, coefficients, step, 2**k, seed)), [problem], every=2)
+    (seen,) = watch(SampledEngine(setup_of(problem, coefficients, step, 2**k, seed)), [problem], every=2)
     return {"averaged": seen.averaged}
 
 

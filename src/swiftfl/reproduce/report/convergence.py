@@ -33,13 +33,18 @@ def tables(results: dict[str, Any]) -> list[Table]:
     ]
 
 
+def _has_exact(results: dict[str, Any], problem: str) -> bool:
+    return any(row["exact"] for row in results["rate"] if row["problem"] == problem)
+
+
 def pictures(results: dict[str, Any]) -> list[Picture]:
     """The figures with what they show in words."""
     found = [
         Picture(
             f"convergence-rate-{problem}",
             f"Averaged squared gradient norm against T, {label}: each point is a run with the theorem's step "
-            "size for its T, mean over seeds. Grey: the slope -1/2. Crosses: the exact expectation.",
+            "size for its T, mean over seeds. Grey: the slope -1/2."
+            + (" Crosses: the exact expectation." if _has_exact(results, problem) else ""),
             partial(rate_figure, results, problem, label),
         )
         for problem, label in PROBLEMS.items()
@@ -64,7 +69,7 @@ def pictures(results: dict[str, Any]) -> list[Picture]:
     found += [
         Picture(
             f"convergence-clients-{row['graph']}",
-            f"Iterations until the averaged squared gradient norm is at a level: {row['graph']} of n.",
+            f"Iterations until the averaged squared gradient norm has a level: {row['graph']} of n clients.",
             partial(clients_figure, row),
         )
         for row in results["clients"]
@@ -278,7 +283,7 @@ def _lemma(rows: Rows) -> str:
     return (
         f"Lemma 1's error is at most {printed:.2g} of σ² + Σ‖∇f‖² as printed, and {needed:.2g} in the form "
         "that the theorem's proof needs. The mixed terms that the proof leaves out are "
-        f"{min(missed):.0%} to {max(missed):.0%} of x̄ - x_i."
+        f"{100 * min(missed):.0f} % to {100 * max(missed):.0f} % of x̄ - x_i."
     )
 
 

@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from swiftfl.palette import SOFT
 from swiftfl.report.figures import legend_below, look, panel
-
-GREY = "#888888"
 
 
 def _mean(curves: Sequence[Sequence[float]]) -> Any:
@@ -41,7 +40,7 @@ def rate_figure(results: dict[str, Any], problem: str, label: str) -> Figure:
             axes.loglog(row["T"], row["exact"]["averaged"], "x", color=look("", k)["color"], markersize=6)
     T = np.asarray(rows[0]["T"], dtype=np.float64)
     top = 1.6 * max(_mean(row["averaged"])[-1] for row in rows) * np.sqrt(T[-1] / T)
-    axes.loglog(T, top, color=GREY, linewidth=1, label="slope -1/2")
+    axes.loglog(T, top, color=SOFT.light, linewidth=1, label="slope -1/2")
     shown = rows[0]["T"][::2]
     _readable(axes, shown, [f"$2^{{{int(t).bit_length() - 1}}}$" for t in shown])
     legend_below(figure, axes, 2)

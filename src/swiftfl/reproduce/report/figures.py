@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -21,14 +21,14 @@ from swiftfl.data.picture import draw_histogram
 from swiftfl.files import plain_name
 from swiftfl.graph.drawing import draw
 from swiftfl.graph.topology import Topology
+from swiftfl.palette import GROUND, PARTS, SOFT
 from swiftfl.report import page
-from swiftfl.report.figures import PARTS, WIDTH, Picture, legend_below, look, markers_every, named, panel
+from swiftfl.report.figures import Picture, legend_below, look, markers_every, named, panel
+from swiftfl.report.stream_figure import stream_figure
 from swiftfl.reproduce.report.learning import final
 from swiftfl.reproduce.report.recorded import RecordedExperiment, Run, number
-from swiftfl.reproduce.report.times import here, in_paper, merged
+from swiftfl.reproduce.report.times import REFERENCE, here, in_paper, merged, unit_of
 
-MOST_INTERVALS = 5000
-"""Of one timeline; a longer one is cut, and its axis shows where."""
 MOST_POINTS = 60
 """Of one curve."""
 _LOSSES = {
@@ -38,6 +38,7 @@ _LOSSES = {
 }
 _LOG_FROM = 10.0
 """From this ratio of the largest to the smallest loss on, the axis is logarithmic."""
+_SHOWN_FIRST = ("swift_c0", REFERENCE)
 _QUANTITIES = {"communication": "communication per epoch (s)", "epoch": "epoch (s)"}
 Series = npt.NDArray[np.float64]
 
@@ -65,7 +66,7 @@ def _bars(recorded: RecordedExperiment, group: str) -> Figure:
         paper, ours = in_paper(recorded.name, group, method), here(recorded, group, method)
         for shift, times, hatch in ((-0.19, paper, "////"), (0.19, ours, "")):
             left = 0.0
-            for part, colour in PARTS.items():
+            for part, (colour, _) in PARTS.items():
                 seconds = getattr(times, part) or 0.0
                 axes.barh(
                     row + shift,
@@ -74,7 +75,7 @@ def _bars(recorded: RecordedExperiment, group: str) -> Figure:
                     left,
                     color=colour,
                     hatch=hatch,
-                    edgecolor="white",
+                    edgecolor=GROUND.light,
                     linewidth=0,
                 )
                 left += seconds
@@ -82,8 +83,10 @@ def _bars(recorded: RecordedExperiment, group: str) -> Figure:
     axes.invert_yaxis()
     axes.margins(x=0.05)
     axes.grid(axis="y", visible=False)
-    handles = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
-    handles.append(Patch(facecolor="#888888", hatch="////", edgecolor="white", label="paper", linewidth=0))
+    handles = [Patch(color=colour, label=part) for part, (colour, _) in PARTS.items()]
+    handles.append(
+        Patch(facecolor=SOFT.light, hatch="////", edgecolor=GROUND.light, label="paper", linewidth=0)
+    )
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
     return figure
 
@@ -113,38 +116,52 @@ def timeline_pictures(recorded: RecordedExperiment) -> list[Picture]:
 def _timelines(recorded: RecordedExperiment, timelines: dict[str, Any]) -> Figure:
     """Methods below each other, over the same time."""
     methods = [m for m in recorded.methods if m in timelines]
-    figure = Figure(figsize=(WIDTH, 0.8 + 0.95 * len(methods)), layout="constrained")
-    panels = figure.subplots(len(methods), 1, sharex=True, squeeze=False)[:, 0]
-    for method, axes in zip(methods, panels, strict=True):
-        intervals = sorted(timelines[method]["intervals"], key=lambda i: float(i[2]))[:MOST_INTERVALS]
-        _draw_intervals(axes, intervals)
-        axes.set_title(named(recorded.methods[method]), loc="left", fontsize=9, pad=2)
-    panels[-1].set_xlabel("virtual seconds")
-    panels[-1].set_xlim(0, max((timelines[m]["seconds"] for m in methods), default=1.0))
-    handles = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)
-    return figure
+    streams = {recorded.methods[m]: timelines[m]["intervals"] for m in methods}
+    until = max((timelines[m]["seconds"] for m in methods), default=1.0)
+    return stream_figure(streams, (0.0, until), "virtual seconds")
 
 
-def _draw_intervals(axes: Axes, intervals: list[Any]) -> None:
-    """What each client of one method does when; long ones are pixels inside the SVG, to keep it small."""
-    clients = sorted({interval[0] for interval in intervals})
-    row = {client: k for k, client in enumerate(clients)}
-    for part, colour in PARTS.items():
-        boxes = [
-            [(start, row[who]), (start, row[who] + 0.86), (end, row[who] + 0.86), (end, row[who])]
-            for who, what, start, end in intervals
-            if what == part
-        ]
-        axes.add_collection(PolyCollection(boxes, facecolors=colour, lw=0, rasterized=len(intervals) > 200))
-    few = len(clients) <= 10
-    axes.set_yticks(
-        [k + 0.43 for k in range(len(clients))] if few else [], clients if few else [], fontsize=6
-    )
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(clients), -0.1)
-    axes.grid(visible=False)
-    axes.spines["left"].set_visible(False)
+def overview_pictures(found: Sequence[RecordedExperiment]) -> list[Picture]:
+    """SWIFT beside D-SGD, in the case of the paper's (or of all) in which D-SGD waits most."""
+    cases = [
+        (_waiting(timelines[REFERENCE]["intervals"]), recorded, group, timelines)
+        for recorded in found
+        for group, timelines in recorded.timelines.items()
+        if timelines.keys() >= set(_SHOWN_FIRST)
+    ]
+    if not cases:
+        return []
+    share, recorded, group, timelines = max(cases, key=lambda case: (_in_paper(*case[1:3]), case[0]))
+    ours = _waiting(timelines[_SHOWN_FIRST[0]]["intervals"])
+    until = max(timelines[m]["seconds"] for m in _SHOWN_FIRST)
+    label = recorded.groups.get(group, group)
+    return [
+        Picture(
+            f"overview-stream-{method}",
+            f"{recorded.methods[method]}, {label}: the first moments of a run, as predicted; a row is a "
+            f"client, with its number. These clients wait for {100 * waiting:.0f} % of that time.",
+            partial(
+                stream_figure,
+                {recorded.methods[method]: timelines[method]["intervals"]},
+                (0.0, until),
+                "virtual seconds",
+                row=0.2,
+            ),
+        )
+        for method, waiting in zip(_SHOWN_FIRST, (ours, share), strict=True)
+    ]
+
+
+def _in_paper(recorded: RecordedExperiment, group: str) -> bool:
+    return in_paper(recorded.name, group, REFERENCE).epoch is not None
+
+
+def _waiting(intervals: Sequence[Sequence[Any]]) -> float:
+    """The share of all time that is spent waiting."""
+    spent = dict.fromkeys(PARTS, 0.0)
+    for _, what, start, end in intervals:
+        spent[what] += end - start
+    return spent["waiting"] / (sum(spent.values()) or 1.0)
 
 
 # --- losses: the mean over seeds, with a band of one standard deviation ---------------------------------
@@ -231,14 +248,18 @@ def sensitivity_pictures(recorded: RecordedExperiment) -> list[Picture]:
 
 
 def _sensitivity(recorded: RecordedExperiment, constant: str, moved: dict[str, Any], quantity: str) -> Figure:
-    unit = " (s)" if constant == "latency" else ""
-    figure, axes = panel(f"{constant}{unit}", _QUANTITIES[quantity])
+    """Ticks are where predictions were made; seconds are in a unit that makes them short."""
+    unit, scale = unit_of(constant, moved["values"])
+    figure, axes = panel(f"{constant} ({unit})" if unit else constant, _QUANTITIES[quantity])
+    values = [value * scale for value in moved["values"]]
     for method, label in recorded.methods.items():
         if method in moved:
-            axes.plot(moved["values"], moved[method][quantity], label=label, **look(method))
-    values = [value for value in moved["values"] if value > 0]
-    if values and max(values) / min(values) > 20:
+            axes.plot(values, moved[method][quantity], label=label, **look(method))
+    positive = [value for value in values if value > 0]
+    if positive and max(positive) / min(positive) > 20:
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(values, [f"{value:.3g}" for value in values])
     axes.set_ylim(bottom=0)
     legend_below(figure, axes)
     return figure

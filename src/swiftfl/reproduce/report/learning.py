@@ -6,31 +6,13 @@ from dataclasses import dataclass
 
 from swiftfl.report.numbers import Cell, spread
 from swiftfl.report.table import GROUP, Table
-from swiftfl.reproduce.report.recorded import RecordedExperiment, Rows, Run, number
+from swiftfl.reproduce.laboratory.plan import time_to_loss
+from swiftfl.reproduce.report.recorded import RecordedExperiment, Run, number
 from swiftfl.reproduce.report.times import REFERENCE
 
 NOT_REACHED = "not reached"
 NOTHING_LEARNT = "D-SGD learnt nothing"
 DIVERGED = "diverged"
-
-
-def time_to_loss(rows: Rows, target: float, key: str = "time") -> float | None:
-    """When the test loss of the consensus model first is at most `target`, or None if it never is.
-
-    Between two evaluations the loss is taken to be a straight line.
-
-    >>> time_to_loss([{"time": 0.0, "loss": 2.0}, {"time": 4.0, "loss": 1.0}], 1.5)
-    2.0
-    """
-    before = None
-    for row in rows:
-        if row["loss"] <= target:
-            if before is None or before["loss"] == row["loss"]:
-                return float(row[key])
-            share = (before["loss"] - target) / (before["loss"] - row["loss"])
-            return float(before[key] + share * (row[key] - before[key]))
-        before = row
-    return None
 
 
 @dataclass(frozen=True)
@@ -68,6 +50,22 @@ def reached(recorded: RecordedExperiment, group: str, method: str) -> Reached:
             if its:
                 ratios.append(took / its)
     return Reached(seconds, ratios, len(pairs), len(void))
+
+
+def ratios_to_common_loss(recorded: RecordedExperiment, group: str, method: str) -> list[float]:
+    """Per seed, the time until a method has the lowest test loss that both it and D-SGD come to, over D-SGD's
+    time; of seeds with which both come below the loss that they begin with."""
+    references = {run.seed: run for run in recorded.of(group, REFERENCE) if run.has_curve}
+    found = []
+    for run in recorded.of(group, method):
+        reference = references.get(run.seed)
+        if reference is None or not run.has_curve:
+            continue
+        target = max(min(row["loss"] for row in rows) for rows in (run.rows, reference.rows))
+        took, its = time_to_loss(run.rows, target), time_to_loss(reference.rows, target)
+        if took and its:
+            found.append(took / its)
+    return found
 
 
 def final(runs: list[Run], key: str) -> list[float]:

@@ -15,6 +15,8 @@ from swiftfl.files import plain_name
 from swiftfl.record import RunFolder
 
 ORDER = ("baseline", "noniid", "slowdown", "clients", "topologies")
+MEASURED = ("convergence", "rivals", "better", "influence", "shift")
+"""Experiments that are measured in parts, with results.json; in the order of the page."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -157,11 +159,14 @@ class RecordedExperiment:
 
 
 def experiments(out: Path) -> list[RecordedExperiment]:
-    """The experiments of a folder, in the paper's order."""
+    """The experiments that train, of a folder, in the paper's order."""
     if not out.is_dir():
         raise UserError(f"{out} is not a folder: nothing has been reproduced there")
-    found = {file.parent.name: recorded(file.parent) for file in sorted(out.glob("*/experiment.json"))}
-    found.pop("convergence", None)
+    found = {
+        file.parent.name: recorded(file.parent)
+        for file in sorted(out.glob("*/experiment.json"))
+        if file.parent.name not in MEASURED
+    }
     names = [name for name in ORDER if name in found] + sorted(set(found) - set(ORDER))
     return [found[name] for name in names]
 

@@ -16,6 +16,7 @@ REFERENCE = "dsgd_c0"
 UNSLOWED = "1x"
 _TIME_PARTS = ("compute", "communication", "waiting")
 _KEYS = tuple(f"{part}_seconds_per_epoch" for part in _TIME_PARTS)
+_UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 _MOVED = ("communication", "waiting", "epoch")
 CONVENTION = (
     "Seconds per epoch, mean over clients. As in the paper, epoch = compute + communication, and "
@@ -165,8 +166,8 @@ def _seconds(recorded: RecordedExperiment, cases: list[tuple[str, str]]) -> Tabl
             ]
         )
     columns = (
-        GROUP, "method", "epoch, paper (s)", "here (s)", "error (%)",
-        "communication, paper (s)", "here (s)", "error (%)",
+        GROUP, "method", "epoch, paper (s)", "epoch, here (s)", "epoch, error (%)",
+        "communication, paper (s)", "communication, here (s)", "communication, error (%)",
     )  # fmt: skip
     return Table(f"{recorded.name}-times", f"{recorded.title}: times", columns, rows, CONVENTION)
 
@@ -228,7 +229,7 @@ def _ratios(recorded: RecordedExperiment, cases: list[tuple[str, str]]) -> Table
             ours = _ratio(here(recorded, group, method), here(recorded, UNSLOWED, method))
             if ours is not None:
                 rows.append([*_labels(recorded, group, method), paper, ours, difference(ours, paper)])
-    columns = (GROUP, "method", "total ÷ 1x, paper", "total ÷ 1x, here", "difference of ÷")
+    columns = (GROUP, "method", "total ÷ 1x, paper", "total ÷ 1x, here", "total ÷ 1x, difference")
     note = (
         "Total time per epoch over that of the same method without a slowdown. The paper's total is "
         "2.1 to 2.6 times its epoch even there: it is the wall time of an epoch, with loading of batches, "
@@ -310,8 +311,9 @@ def live_table(recorded: RecordedExperiment) -> Table | None:
         return None
     columns = (
         "method", "compute (s)", "communication (s)", "waiting (s)",
-        "communication change, measured (%)", "predicted (%)", "paper (%)",
-        "communication + waiting change, measured (%)", "predicted (%)",
+        "communication change, measured (%)", "communication change, predicted (%)",
+        "communication change, paper (%)", "communication + waiting change, measured (%)",
+        "communication + waiting change, predicted (%)",
     )  # fmt: skip
     note = (
         f"Measured on this machine: {live['clients']} processes that share memory, "
@@ -330,15 +332,14 @@ def sensitivity_table(recorded: RecordedExperiment) -> Table | None:
     for constant, moved in recorded.sensitivity.items():
         for method, label in recorded.methods.items():
             if method in moved:
-                values = moved["values"]
                 cells = [_range(moved[method].get(quantity)) for quantity in _MOVED]
-                rows.append([constant, label, f"{values[0]:.3g} to {values[-1]:.3g}", *cells])
+                rows.append([constant, label, _moved_over(constant, moved["values"]), *cells])
     if not rows:
         return None
     columns = (GROUP, "method", "moved over", *(f"{name} (s)" for name in _MOVED))
     note = (
         "Predicted seconds per epoch at the smallest and the largest value of what the calibration leaves "
-        "free. For latency (s) and send_share (sending's part of what SWIFT pays per neighbour) the rest is "
+        "free. For latency and send_share (sending's part of what SWIFT pays per neighbour) the rest is "
         "calibrated again, so that D-SGD and SWIFT C_0 keep their rows; spread is the variation of compute "
         "times, which the paper does not report."
     )
@@ -349,6 +350,23 @@ def sensitivity_table(recorded: RecordedExperiment) -> Table | None:
         rows,
         note,
     )
+
+
+def _moved_over(constant: str, values: list[float]) -> str:
+    unit, scale = unit_of(constant, values)
+    return f"{scale * values[0]:.3g} to {scale * values[-1]:.3g} {unit}".strip()
+
+
+def unit_of(constant: str, values: list[float]) -> tuple[str, float]:
+    """The unit of a constant and how many of it are one second; it makes numbers short.
+
+    >>> unit_of("latency", [2.5e-5, 7.5e-5]), unit_of("spread", [0.0, 0.3])
+    (('µs', 1000000.0), ('', 1.0))
+    """
+    if constant != "latency":
+        return "", 1.0
+    least = min((value for value in values if value > 0), default=1.0)
+    return next((found for found in _UNITS if least * found[1] >= 1), _UNITS[-1])
 
 
 def _range(values: list[float] | None) -> str | None:

@@ -18,6 +18,7 @@ import json
 import multiprocessing as mp
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ def battery(
     """Run the checks one after the other; then, whether they left anything behind."""
     before = _belongings()
     if entry.program is not None:
-        yield from _launched(entry.program, checks)
+        yield from _launched(entry, checks)
     else:
         yield from (examine(Participants(entry), check) for check in checks)
     began = time.perf_counter()
@@ -77,11 +78,14 @@ def examine(group: Participants, check: Callable[[Participants], str]) -> CheckR
     return CheckReport(check.__name__, passed, detail, time.perf_counter() - began)
 
 
-def _launched(program: str, checks: tuple[Callable[[Participants], str], ...]) -> Iterator[CheckReport]:
-    """The checks under mpiexec; whatever did not report has failed."""
+def _launched(
+    entry: TransportEntry, checks: tuple[Callable[[Participants], str], ...]
+) -> Iterator[CheckReport]:
+    """The checks by a program of the transport's own; whatever did not report has failed."""
     names = [check.__name__ for check in checks]
+    program = ["-m", str(entry.program), *names]
     started = subprocess.Popen(
-        command(4, ["-m", program, *names]),
+        [sys.executable, *program] if entry.starts_clients else command(4, program),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The battery under MPI: a program that every rank runs (`swiftfl check-transport mpi` starts it).
+"""The battery where clients cannot be forked: a program that every rank runs (`swiftfl check-transport mpi`).
 
 Each rank runs every check from the first line to the last, in step: a client's task is done by its own
 rank, and what a client says is told to all ranks, so that they all go the same way. The first rank prints
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,11 +34,35 @@ from swiftfl.transports.conformance.participants import (
     until,
 )
 from swiftfl.transports.messages.transport import MessageTransport
-from swiftfl.transports.mpi import MpiJob, world
+from swiftfl.transports.mpi import world
 from swiftfl.vector import Vector
 
 RANKS = 4
-AGAIN = "MPI cannot start a rank again (for a killed one see tests/live/test_mpi.py)"
+AGAIN = "its ranks keep step, and none is started again (tests of lost ones: tests/live, tests/federation)"
+
+
+class Ranks(Protocol):
+    """The processes that run the checks together."""
+
+    @property
+    def rank(self) -> int: ...
+
+    def part(self, n: int) -> RanksPart | None:
+        """The first n of them, for those; all call it together."""
+
+    def tell(self, value: object, who: int = 0) -> Any:
+        """That rank's value (anything JSON can hold), for everybody; all call it together."""
+
+    def abort(self, code: int) -> None:
+        """End every rank at once."""
+
+
+class RanksPart(Protocol):
+    """Those who take part in a check."""
+
+    def connect(
+        self, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec
+    ) -> MessageTransport: ...
 
 
 class Over(Exception):  # noqa: N818
@@ -49,7 +73,7 @@ class RankPlan:
     """What the supervisor does in a check, every rank does for its own end."""
 
     def __init__(
-        self, ranks: MpiJob, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec
+        self, ranks: Ranks, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec
     ) -> None:
         self.ranks = ranks
         part = ranks.part(len(neighbours))
@@ -136,8 +160,8 @@ class RankTask:
 class RankParticipants(Participants):
     """Clients that are ranks."""
 
-    def __init__(self, ranks: MpiJob) -> None:
-        super().__init__(TransportEntry("mpi", self._make))
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__(TransportEntry("ranks", self._make))
         self.ranks = ranks
 
     def _make(
@@ -230,10 +254,9 @@ def _use(group: Participants, transport: Transport) -> tuple[float, float]:
 OWN: dict[str, Callable[[Participants], str]] = {"newest_wins": newest_wins, "stopped_peers": stopped_peers}
 
 
-def main(names: Sequence[str]) -> None:
+def main(names: Sequence[str], ranks: Ranks) -> None:
     from swiftfl.transports.conformance.battery import CHECKS, examine
 
-    ranks = world()
     for check in CHECKS:
         if check.__name__ in names:
             report = examine(RankParticipants(ranks), OWN.get(check.__name__, check))
@@ -247,4 +270,4 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:], world())

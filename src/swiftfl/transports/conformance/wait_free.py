@@ -26,6 +26,7 @@ from swiftfl.vector import Memory, Vector
 
 LARGE = 500_000  # doubles: 4 MB, many times what is copied in one go
 SECONDS = 0.8
+LONG_AGO = 600.0  # seconds: no check takes so long
 
 
 def newest_wins(group: Participants) -> str:
@@ -40,6 +41,9 @@ def newest_wins(group: Participants) -> str:
             if version % 7 == 0:
                 _expect(reader, version)
         _expect(reader, 100)
+        since = reader.since_published(0)
+        if since is not None and not 0 <= since < LONG_AGO:
+            raise Failed(f"what was published just now is said to be {since:.3g} seconds old")
     finally:
         writer.close()
         reader.close()

@@ -22,6 +22,8 @@ import socket
 import tempfile
 from collections.abc import Sequence
 
+from swiftfl.transports.timespec import timespec
+
 WAKE, CAME, LOOK = range(3)
 """What a ring says: wake up; a message has come; your message arrives in fragments, so keep polling."""
 
@@ -32,10 +34,6 @@ _MOST_RINGS = 64  # that are read at a time
 _COARSE = 0.002  # seconds; epoll counts milliseconds
 
 log = logging.getLogger(__name__)
-
-
-class _Time(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 class _Watched(ctypes.Structure):
@@ -166,9 +164,7 @@ def _readable(descriptor: int | None, seconds: float) -> bool:
     quickly sleep a twentieth.
     """
     watched = _Watched(-1 if descriptor is None else descriptor, select.POLLIN, 0)
-    whole = int(seconds)
-    limit = _Time(whole, int((seconds - whole) * 1e9))
-    count: int = _ppoll(ctypes.byref(watched), 1, ctypes.byref(limit), None)
+    count: int = _ppoll(ctypes.byref(watched), 1, ctypes.byref(timespec(seconds)), None)
     return count > 0
 
 

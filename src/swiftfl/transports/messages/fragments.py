@@ -13,7 +13,7 @@ _HURRY = 1.0  # seconds; nobody hurries longer for a message that does not come 
 _AHEAD = 4  # arrivals that may go unannounced before they count no more
 
 
-class Fragments:
+class MessageFragments:
     """What one client knows of the messages of others."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.transports.codec import IDENTITY, Bytes, Codec, decode, encode
+from swiftfl.transports.codec import IDENTITY, Bytes, Codec, decode, encode, incremental
 from swiftfl.vector import Vector
 
 _MAGIC = 0x53574946542D3032  # "SWIFT-02"
@@ -25,18 +25,23 @@ class Message:
     def __init__(
         self, size: int, dtype: npt.DTypeLike, codec: Codec = IDENTITY, data: Bytes | None = None
     ) -> None:
-        self._size, self._dtype, self._codec = size, np.dtype(dtype), codec
-        bytes = _HEADER + codec.most_bytes(size, self._dtype)
+        self.size, self.dtype, self._codec = size, np.dtype(dtype), codec
+        bytes = _HEADER + codec.most_bytes(size, self.dtype)
         self.data: Bytes = np.zeros(bytes, dtype=np.uint8) if data is None else data[:bytes]
         self.words = self.data[:_HEADER].view(np.int64)
         self.numbers = self.data[:_HEADER].view(np.float64)
-        self._expected = np.array([_MAGIC, size, self._dtype.itemsize, _LITTLE], dtype=np.int64)
+        self._expected = np.array([_MAGIC, size, self.dtype.itemsize, _LITTLE], dtype=np.int64)
 
-    def fill(self, x: Vector, version: int = 0, round: int = 0, weight: float = 1.0) -> None:
-        """Encode a vector into it: the one copy of a publish."""
-        if x.shape != (self._size,):
-            raise ValueError(f"a vector of shape {x.shape} does not fit in a message of {self._size} numbers")
-        code = encode(self._codec, x.astype(self._dtype, copy=False))
+    def fill(self, x: Vector, version: int = 0, round: int = 0, weight: float = 1.0, since: int = -1) -> None:
+        """Encode a vector into it: the one copy of a publish.
+
+        Where codes may hold changes only, those since the code of this number (-1: everything).
+        """
+        if x.shape != (self.size,):
+            raise ValueError(f"a vector of shape {x.shape} does not fit in a message of {self.size} numbers")
+        if (changing := incremental(self._codec)) is not None:
+            changing.since(since)
+        code = encode(self._codec, x.astype(self.dtype, copy=False))
         self.words[:4] = self._expected
         self.words[_BYTES] = code.size
         self.words[_VERSION] = version
@@ -50,9 +55,14 @@ class Message:
         return self.data[: _HEADER + int(self.words[_BYTES])]
 
     @property
+    def code(self) -> Bytes:
+        """The encoded vector in it."""
+        return self.filled[_HEADER:]
+
+    @property
     def vector(self) -> Vector:
         """The vector in it, read-only and in place where the codec allows; ValueError if there is none."""
-        return decode(self._codec, self.filled[_HEADER:], self._size, self._dtype)
+        return decode(self._codec, self.code, self.size, self.dtype)
 
     @property
     def version(self) -> int:
@@ -64,6 +74,7 @@ class Message:
 
     @property
     def weight(self) -> float:
+        """Of a gift to a reduction; of a published model, the time of publication (`time.time`)."""
         return float(self.numbers[_WEIGHT])
 
     def is_whole(self, count: int) -> bool:
@@ -71,3 +82,8 @@ class Message:
         if count < _HEADER or not bool((self.words[:4] == self._expected).all()):
             return False
         return count == _HEADER + int(self.words[_BYTES])
+
+
+def version_in(data: Bytes) -> int:
+    """The version in the bytes of a message."""
+    return int(data[:_HEADER].view(np.int64)[_VERSION])

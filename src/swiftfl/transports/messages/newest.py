@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from swiftfl.transports.codec import IDENTITY, Codec
+import numpy as np
+
+from swiftfl.transports.codec import IDENTITY, Codec, incremental
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.vector import Vector
@@ -44,6 +47,9 @@ class NewestSender:
         self._quiet = False
         self._sent = dict.fromkeys(self._to, 0)
         self._under_way: set[int] = set()
+        self._changing = incremental(codec)
+        self._slot_code: dict[int, int] = {}  # where codes may hold changes only: of which code a slot is,
+        self._sent_code: dict[int, int] = {}  # and which code a destination was sent last
         self._lock = threading.Lock()  # held for moments only, never during a copy or a call of MPI
         progress.begin.append(self._begin)
 
@@ -55,14 +61,23 @@ class NewestSender:
         if not self._to:
             return
         with self._lock:
-            slot = self._free()
-        self._slots[slot].fill(x, version)
+            slot, since = self._free(), self._oldest()
+        self._slots[slot].fill(x, version, weight=time.time(), since=since)
         with self._lock:
+            if self._changing is not None:
+                self._slot_code[slot] = self._changing.serial
             self._newest = slot
             self._serial += 1
             self._quiet = quiet
         if not quiet:
             self._progress.stir(self._waits)
+
+    def _oldest(self) -> int:
+        """The code that every destination has or will have: what changed since is for all of them."""
+        if self._changing is None:
+            return -1
+        here = [k for k in self._to if k not in self._progress.gone]
+        return min((self._sent_code[k] if self._sent[k] else -1 for k in here), default=-1)
 
     def _free(self) -> int:
         for slot, pins in enumerate(self._pins):
@@ -83,6 +98,8 @@ class NewestSender:
             for k in ready:
                 self._sent[k] = serial
                 self._under_way.add(k)
+                if self._changing is not None:
+                    self._sent_code[k] = self._slot_code[slot]
             self._pins[slot] += len(ready)
         for k in ready:
             self._progress.send(self._slots[slot].filled, k, self._tag, self._left(slot, k), quiet)
@@ -97,6 +114,11 @@ class NewestSender:
                 self._under_way.discard(k)
 
         return left
+
+    def again(self, k: int) -> None:
+        """This destination may have lost what it was sent, as after a restart: it gets the newest."""
+        with self._lock:
+            self._sent[k] = 0
 
     @property
     def slots(self) -> int:
@@ -114,17 +136,23 @@ class NewestReceiver:
         source: int,
         first: Vector,
         codec: Codec = IDENTITY,
+        empty: bool = False,
     ) -> None:
         self._progress, self._tag, self._source = progress, tag, source
         self._buffers = [Message(first.size, first.dtype, codec) for _ in range(2)]
-        self._first: Vector | None = first.copy()  # until something has come
+        self._empty = empty  # until something has come: nothing is here, or else what is here first
+        self._first: Vector | None = first.copy()
         self._first.flags.writeable = False
+        self._changing = incremental(codec)
+        self._images: list[Vector | None] = [None, None]  # where codes may hold changes only: of the buffers
+        self._code = -1  # the number of the last one
         self._newest = 0
         self._reading = -1
         self._owed = True  # a receive is to be started
         self._lock = threading.Lock()
         self.refused = 0
         self.count = 0
+        self.published: float | None = None  # when what was read last was, by its sender's clock
         progress.begin.append(self._begin)
 
     def read(self, use: Callable[[Vector, int], T]) -> T | None:
@@ -135,9 +163,11 @@ class NewestReceiver:
         try:
             message = self._buffers[at]
             if first is not None:
-                return use(first, 0)
+                return None if self._empty else use(first, 0)
+            self.published = message.weight
             try:
-                x = message.vector
+                image = self._images[at]
+                x = message.vector if image is None else image
             except ValueError as error:
                 self.refused += 1
                 log.warning("a message of client %d cannot be decoded: %s", self._source, error)
@@ -162,11 +192,27 @@ class NewestReceiver:
             self._owed = False
         self._progress.receive(self._buffers[spare].data, self._source, self._tag, self._arrived)
 
+    def _brought_up(self, spare: int) -> bool:
+        """Where codes may hold changes only: make them in a copy of what is here; whether that can be."""
+        if self._changing is None:
+            return True
+        before, message = self._images[self._newest], self._buffers[spare]
+        image = np.zeros(message.size, message.dtype) if before is None else before.copy()
+        try:
+            self._code = self._changing.decode_onto(message.code, image, self._code)
+        except ValueError as error:
+            log.warning("a message of client %d cannot be decoded: %s", self._source, error)
+            return False
+        image.flags.writeable = False
+        self._images[spare] = image
+        return True
+
     def _arrived(self, count: int) -> None:
+        spare = 1 - self._newest  # which nobody reads, and only this thread changes
+        message, now = self._buffers[spare], self._buffers[self._newest].version
+        good = message.is_whole(count) and message.version >= now and self._brought_up(spare)
         with self._lock:
-            spare = 1 - self._newest
-            message, now = self._buffers[spare], self._buffers[self._newest].version
-            if message.is_whole(count) and message.version >= now:
+            if good:
                 self._newest = spare
                 self._first = None
                 self.count += 1

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from swiftfl.transports.base import Stopped
 from swiftfl.transports.codec import Bytes
 from swiftfl.transports.messages.doorbell import CAME, LOOK, WAKE
-from swiftfl.transports.messages.fragments import Fragments
+from swiftfl.transports.messages.fragments import MessageFragments
 from swiftfl.transports.messages.wire import CONTROL_TAGS, LOST, Transfer, Wire
 
 CALM = 0.05
@@ -49,7 +49,7 @@ class ProgressThread:
         self._transfers: list[Transfer] = []
         self._about: list[tuple[Done, int | None]] = []  # of each: whom to tell, and to whom it is sent
         self._largest = 0
-        self._fragments = Fragments()
+        self._fragments = MessageFragments()
         self._put_at, self._long = time.monotonic(), LONGEST
         self._sent = False  # to somebody who cannot be rung
         self._closing = False

@@ -27,13 +27,14 @@ log = logging.getLogger(__name__)
 
 
 class Edge:
-    """What arrives from one neighbour, in order; receiving starts with the first round."""
+    """What arrives from one neighbour, in order."""
 
     def __init__(self, progress: ProgressThread, source: int, like: Vector, codec: Codec) -> None:
         self.progress, self.source = progress, source
         self.unheard = False  # our last offer was sent without ringing, and has not been taken
         self.ready: list[Message] = []
         self.refused = 0
+        self._draining = False
         with progress.moving:
             for _ in range(2):
                 self._receive(Message(like.size, like.dtype, codec))
@@ -45,7 +46,10 @@ class Edge:
             )
 
     def _arrived(self, message: Message, count: int) -> None:
-        if message.is_whole(count):
+        if self._draining:
+            if count != LOST:
+                self._receive(message)
+        elif message.is_whole(count):
             self.ready.append(message)
             if self.unheard:  # so now it waits, and may sleep
                 self.unheard = False
@@ -72,6 +76,13 @@ class Edge:
         with self.progress.moving:
             self._receive(self.ready.pop(0))
 
+    def drain(self) -> None:
+        """Nothing of this neighbour is used any more, but it must not wait until we have taken it."""
+        with self.progress.moving:
+            self._draining = True
+            while self.ready:
+                self._receive(self.ready.pop(0))
+
 
 class MessageRounds:
     """Client i's part. `finished(k)` tells the last round that k offered to us, once k has finished."""
@@ -89,6 +100,16 @@ class MessageRounds:
         self._turn = 0
         self._edges: dict[int, Edge] = {}
         self.offered: dict[int, int] = {}
+
+    def listen(self, neighbours: Sequence[int]) -> None:
+        """From the start: a client may finish before its own first round, when neighbours offer to it."""
+        for k in neighbours:
+            self._edge(k)
+
+    def drain(self) -> None:
+        """This client has finished: take and drop what neighbours still offer, so that they need not wait."""
+        for edge in self._edges.values():
+            edge.drain()
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
         if len(self._offers) < 2:

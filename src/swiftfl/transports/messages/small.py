@@ -23,10 +23,11 @@ _WORDS = 4  # 1 if there is one, its epoch (exact up to 2^53), and two numbers
 class SmallMessages:
     """One client's end."""
 
-    def __init__(self, progress: ProgressThread, neighbours: Sequence[int]) -> None:
+    def __init__(self, progress: ProgressThread, neighbours: Sequence[int], version: int = 0) -> None:
+        """Tables are numbered from `version` on: one who is started again goes on from a larger one."""
         empty = np.zeros(KINDS * _WORDS)
         self._tables = {k: empty.copy() for k in neighbours}
-        self._version = 0
+        self._version = version
         with progress.moving:
             self._senders = {k: NewestSender(progress, TOLD, empty, [k]) for k in neighbours}
             self._receivers = {k: NewestReceiver(progress, TOLD, k, empty) for k in neighbours}
@@ -36,6 +37,10 @@ class SmallMessages:
         table[at : at + _WORDS] = 1.0, message.epoch, message.first, message.second
         self._version += 1
         self._senders[k].put(table, self._version)
+
+    def again(self, k: int) -> None:
+        """Neighbour k is back, and may have lost what it was told."""
+        self._senders[k].again(k)
 
     def heard(self, k: int) -> list[SmallMessage]:
         return self._receivers[k].read(_messages) or []

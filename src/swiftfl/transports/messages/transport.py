@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TypeVar
@@ -32,8 +33,17 @@ class MessageTransport:
     """
 
     def __init__(
-        self, wire: Wire, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec = Identity
+        self,
+        wire: Wire,
+        neighbours: Sequence[Sequence[int]],
+        x0: Vector,
+        codec: MakeCodec = Identity,
+        incarnation: int = 0,
+        empty: bool = False,
     ) -> None:
+        """Mailboxes hold x0 at first, unless they are to be `empty`. Who is started again has a larger
+        `incarnation` than before, by which others know its messages from older ones."""
+        self._first_table = incarnation << 32
         self.i, self.n, self.neighbours = wire.rank, wire.size, tuple(neighbours[wire.rank])
         self._all = [tuple(those) for those in neighbours]
         self.size, self.dtype, self._x0 = x0.size, x0.dtype, x0
@@ -43,7 +53,9 @@ class MessageTransport:
         self.outside: Collection[int] = ()  # who takes no part now, and is not waited for
         self._own: tuple[Vector, int] = (x0, 0)
         self._models_out = NewestSender(self.progress, MODEL, x0, self.neighbours, self.codec)
-        self._models = {k: NewestReceiver(self.progress, MODEL, k, x0, self.codec) for k in self.neighbours}
+        self._models = {
+            k: NewestReceiver(self.progress, MODEL, k, x0, self.codec, empty) for k in self.neighbours
+        }
         self._shown_out = NewestSender(self.progress, SHOWN, x0, [k for k in (ROOT,) if k != self.i])
         self.shown: Vector | None = None  # the root's own
         near = {*self.neighbours, ROOT} - {self.i}
@@ -65,6 +77,11 @@ class MessageTransport:
         self._own = (x, version)
         self._models_out.put(x, version)
 
+    @property
+    def published(self) -> tuple[Vector, int]:
+        """The model that was published last, and its version."""
+        return self._own
+
     def show(self, x: Vector, version: int) -> None:
         """To the root, which evaluates: it takes one model from each client whenever it asks for them."""
         if self.i == ROOT:
@@ -77,9 +94,16 @@ class MessageTransport:
         receiver = self._models.get(neighbour)
         return None if receiver is None else receiver.read(use)
 
+    def since_published(self, neighbour: int) -> float | None:
+        """By the clocks of both hosts, which are assumed to agree."""
+        receiver = self._models.get(neighbour)
+        if receiver is None or receiver.published is None:
+            return None
+        return max(0.0, time.time() - receiver.published)
+
     @cached_property
     def _small(self) -> SmallMessages:
-        return SmallMessages(self.progress, self.neighbours)
+        return SmallMessages(self.progress, self.neighbours, self._first_table)
 
     def tell(self, neighbour: int, message: SmallMessage) -> None:
         self._small.tell(neighbour, message)
@@ -101,6 +125,8 @@ class MessageTransport:
         for place, k in enumerate(self.neighbours):
             self._note[1 + place] = offered.get(k, -1)
         self._notes_out.put(self._note, self.version)
+        if "rounds" in self.__dict__:
+            self.rounds.drain()
         if "meeting" in self.__dict__:
             self.meeting.pass_all()
 
@@ -117,6 +143,14 @@ class MessageTransport:
 
     def mark_gone(self, i: int) -> None:
         self.progress.gone.add(i)
+        self.progress.doorbell.wake()
+
+    def mark_back(self, i: int) -> None:
+        """Client i was gone and is here again, or has come: it gets the newest of everything."""
+        self.progress.gone.discard(i)
+        self._models_out.again(i)
+        if "_small" in self.__dict__:
+            self._small.again(i)
         self.progress.doorbell.wake()
 
     def stop(self) -> None:
@@ -145,6 +179,10 @@ class MessageTransport:
     @cached_property
     def rounds(self) -> MessageRounds:
         return MessageRounds(self.progress, self._x0, self.codec, self._finished)
+
+    def take_part_in_rounds(self) -> None:
+        """From the start: neighbours' offers then also reach a client that finishes before its first one."""
+        self.rounds.listen(self.neighbours)
 
     def offer(self, x: Vector, round: int, to: Sequence[int]) -> None:
         self.rounds.offer(x, round, to)

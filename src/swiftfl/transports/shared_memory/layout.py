@@ -68,8 +68,8 @@ class MemoryLayout:
     @cached_property
     def _first_words(self) -> list[int]:
         firsts = [SHARED_WORDS]
-        for neighbours in self.neighbours:
-            words = NEIGHBOURS + PER_NEIGHBOUR * len(neighbours)
+        for i in range(self.n):
+            words = self._times_word(i) + 1 + self.slots(i)
             firsts.append(firsts[-1] + -(-words // 8) * 8)  # no shared cache lines
         return firsts
 
@@ -92,6 +92,13 @@ class MemoryLayout:
 
     def _of_neighbour(self, i: int, k: int) -> int:
         return self.word(i, NEIGHBOURS + PER_NEIGHBOUR * self.neighbours[i].index(k))
+
+    def times(self, i: int) -> int:
+        """The first of the words that say when each of a client's places was written; place 0 never is."""
+        return self.word(i, self._times_word(i))
+
+    def _times_word(self, i: int) -> int:
+        return NEIGHBOURS + PER_NEIGHBOUR * len(self.neighbours[i])
 
     def words_of(self, i: int) -> range:
         return range(self._first_words[i], self._first_words[i + 1])

@@ -11,6 +11,7 @@ The word is 0 at first, and place 0 is the common x0: version 0 of every client.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -35,6 +36,8 @@ class Slots:
         self.holds = holds
         self.values = words.values
         self.word = words.layout.word(owner, at.NEWEST)
+        self._times, self._first_time = words.numbers, words.layout.times(owner)
+        self.published = 0.0  # when what was read last was, by the machine's clock
         self.refused = 0
 
     def write(self, x: Vector, version: int) -> bool:
@@ -47,6 +50,7 @@ class Slots:
             np.copyto(self.places[place], x)
         finally:
             self.holds.written(place)
+        self._times[self._first_time + place] = time.monotonic()
         self.values[self.word] = version * self.count + place
         return True
 
@@ -60,6 +64,7 @@ class Slots:
                 continue
             try:
                 if values[at] == word:
+                    self.published = self._times[self._first_time + place]
                     return use(self.places[place], version)
             finally:
                 holds.let_go(place)

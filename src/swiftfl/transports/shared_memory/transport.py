@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -54,7 +55,7 @@ class SharedMemory:
     creator: int
     fd: int
     identity: tuple[int, int]
-    prefault: bool
+    prefault: bool  # not where clients meet in rounds
     codec: MakeCodec = Identity
     shown: SharedMemory | None = None
     """Where a codec changes what neighbours get: a second memory, with the models as observers see them."""
@@ -208,10 +209,11 @@ class SharedMemoryTransport:
         self.neighbours = self.layout.neighbours[i]
         self.codec = plan.codec()
         self._shown = None if plan.shown is None else SharedMemoryTransport(plan.shown, i)
+        self._in_rounds = not plan.prefault
         self._gone_words = [(k, self.layout.word(k, at.GONE)) for k in self.neighbours]
-        self.own = self.view.slots_of(i, plan.prefault)
+        self.own = self.view.slots_of(i, populate=plan.prefault)
         for k in self.neighbours:
-            self.view.slots_of(k, plan.prefault)
+            self.view.slots_of(k, populate=plan.prefault)
         self.version = 0
         self._answers = self.words.get(i, at.ANSWERS)  # of earlier ends
 
@@ -227,10 +229,15 @@ class SharedMemoryTransport:
             self._shown.publish(x, version)
 
     def show(self, x: Vector, version: int) -> None:
-        """Where neighbours and observers see the same, neighbours may read it, too."""
-        end = self if self._shown is None else self._shown
-        end._check_size(x)
-        end.own.write(x, version)
+        """Where neighbours and observers see the same, neighbours may read it, too.
+
+        And where clients meet in rounds, as nothing else stands there: who joins starts from it.
+        """
+        self._check_size(x)
+        if self._shown is not None:
+            self._shown.own.write(x, version)
+        if self._shown is None or self._in_rounds:
+            self.own.write(x, version)
 
     def _check_size(self, x: Vector) -> None:
         if x.shape != (self.layout.size,):
@@ -238,6 +245,10 @@ class SharedMemoryTransport:
 
     def read(self, neighbour: int, use: Callable[[Vector, int], T]) -> T | None:
         return self.view.slots_of(neighbour).read(use)
+
+    def since_published(self, neighbour: int) -> float | None:
+        published = self.view.slots_of(neighbour).published
+        return time.monotonic() - published if published else None
 
     @cached_property
     def _small(self) -> SharedSmallMessages:

@@ -17,14 +17,11 @@ import time
 from swiftfl.transports.base import Stopped
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.layout import MemoryLayout
+from swiftfl.transports.timespec import timespec
 
 PATIENCE = 0.05
 FUTEX_CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}
 WAIT, WAKE, EVERYBODY = 0, 1, 2**31 - 1
-
-
-class _Time(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 class Words:
@@ -72,7 +69,7 @@ class Words:
         if self._call is None:
             time.sleep(min(seconds, 0.0005))
         else:
-            limit = _Time(int(seconds), int(seconds % 1 * 1e9))
+            limit = timespec(seconds)
             address = self._base + word * at.WORD
             self._libc.syscall(self._call, address, WAIT, seen & 0xFFFFFFFF, ctypes.byref(limit), None, 0)
 

@@ -18,7 +18,7 @@ from swiftfl.engines.live.selecting import News, Switch
 from swiftfl.engines.live.status import StatusTable
 from swiftfl.engines.terms import Terms, pack_terms, unpack_terms
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _LARGEST = 1 << 20
 _LONGEST_TEXT = 2000  # characters of a warning or an error; the rest is cut
 
@@ -59,7 +59,7 @@ class ControlChannel:
                 except OSError:
                     break
                 except ValueError:
-                    _LOG.warning("a message of client %d cannot be read and is ignored", i)
+                    _log.warning("a message of client %d cannot be read and is ignored", i)
 
     def close(self) -> None:
         for channel in self.sockets:

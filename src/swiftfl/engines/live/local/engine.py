@@ -21,6 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from swiftfl import kernels
+from swiftfl.engines.live.facts import FactsPlan
 from swiftfl.engines.live.local.control import ControlChannel
 from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch
 from swiftfl.engines.live.local.worker import Worker
@@ -32,13 +34,15 @@ from swiftfl.engines.live.status import ABSENT, FINISHED, READY, RUNNING, STOPPE
 from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import ALONE, Terms, pack_terms
+from swiftfl.engines.threads import one_thread
 from swiftfl.errors import UserError
+from swiftfl.recycled import LARGE
 from swiftfl.transports.base import MakePlan, Observer, TransportPlan
 from swiftfl.transports.codec import measured
 from swiftfl.transports.shared_memory import SharedMemory
 from swiftfl.vector import Vector
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _TICK = 0.05
 _NOTICE_SECONDS = 0.5  # within which every client has heard of something
 _DESCRIPTORS = 64  # besides three per client
@@ -47,7 +51,7 @@ _TOO_LATE = "it was back too late to take part in any further round"
 _LAST_SAVES = 5.0  # seconds that clients get to save when the supervisor has failed
 
 
-class Local(SupervisedRun):
+class LocalEngine(SupervisedRun):
     """A live run; `start` it, `wait` until it is over, and `close` it whatever happened."""
 
     name = "local"
@@ -59,8 +63,9 @@ class Local(SupervisedRun):
         options: LiveOptions = LiveOptions(),
         resume: ResumePoint | None = None,
         transport: MakePlan = SharedMemory.create,
+        facts: FactsPlan | None = None,
     ) -> None:
-        super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS)
+        super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS, facts)
         self._make_plan = transport
         self.living: set[int] = set()  # whose processes live
         self.terms = self.first_terms()  # as they were last sent
@@ -79,18 +84,28 @@ class Local(SupervisedRun):
 
     def start(self) -> None:
         """Fork the fork server and every client; returns at once."""
+        one_thread()  # the models are evaluated here, beside the clients
         setup, in_rounds = self.setup, self.setup.algorithm.in_rounds
         allow_descriptors(3 * self.n + _DESCRIPTORS)
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
-        neighbours, codec = self.possible_neighbours(), partial(measured, setup.codec)
+        neighbours, codec = self.neighbourhoods(), partial(measured, setup.codec)
         self._plan = self._make_plan(neighbours, self.x0, codec, in_rounds)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
         self._channel = ControlChannel([ours for ours, _ in pairs], self.status, in_rounds)
         theirs = [end for _, end in pairs]
         worker = Worker(
-            setup, self.options, self.status, self._plan, theirs, self.folder, self.resume.session
+            setup,
+            self.options,
+            self.status,
+            self._plan,
+            theirs,
+            self.folder,
+            self.resume.session,
+            self.facts,
         )
+        if self.x0.size >= LARGE:
+            kernels.compiled()  # once, here, and not by every client at its first step
         self.fork_server = ForkServer(worker.run)
         for end in theirs:
             end.close()
@@ -153,7 +168,7 @@ class Local(SupervisedRun):
 
     def figures(self) -> dict[str, Any]:
         own_ccs = self.supervisor.own_ccs is not None
-        return self.supervisor.figures(self.renewed_terms() if own_ccs else self.terms)
+        return self.figures_with(self.renewed_terms() if own_ccs else self.terms)
 
     # --- the supervisor's thread -------------------------------------------------------------------
 
@@ -168,7 +183,7 @@ class Local(SupervisedRun):
                 poll.poll(_TICK * 1000)
                 self._tick()
         except Exception as error:
-            _LOG.exception("the supervisor failed")
+            _log.exception("the supervisor failed")
             self._failure = error
             self._let_clients_save()
             self.supervisor.end()
@@ -205,7 +220,7 @@ class Local(SupervisedRun):
         """The supervisor has failed: clients that wait for nobody stop and save, if they can."""
         if self.setup.algorithm.in_rounds:
             return
-        self.status.go()
+        self.status.go(self.supervisor.origin)
         self.status.stop_at(0.0)
         self.status.make_final()
         end = time.monotonic() + _LAST_SAVES
@@ -275,7 +290,7 @@ class Local(SupervisedRun):
         from_round = self.supervisor.next_round(joining=i)
         if from_round > self.setup.steps_of(i):
             self.supervisor.joining.discard(i)
-            self.supervisor.give_up(i, _TOO_LATE)
+            self.supervisor.patience.give_up(i, _TOO_LATE)
             return
         self._plan.rejoin(i, from_round)
         self.supervisor.rejoin(i, from_round)
@@ -301,7 +316,7 @@ class Local(SupervisedRun):
         self._plan.rejoin(i, from_round)
 
     def turn_away(self, i: int, reason: str) -> None:
-        self.supervisor.give_up(i, reason)
+        self.supervisor.patience.give_up(i, reason)
 
     def all_have_heard(self) -> bool:
         return True  # it is in their sockets, which they look into when a pause is over
@@ -331,7 +346,7 @@ class Local(SupervisedRun):
         assert self.network is not None
         if late := [i for i in self._returning if from_round > self.setup.steps_of(i)]:
             for i in late:  # whose loss begins another epoch
-                self.supervisor.give_up(i, _TOO_LATE)
+                self.supervisor.patience.give_up(i, _TOO_LATE)
             return
         for i in self._returning:
             self._plan.rejoin(i, from_round)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import io
 import json
 import logging
 import os
@@ -25,12 +26,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
-_LOG = logging.getLogger(__name__)
+from swiftfl.signals import leave_to_the_parent, signal_name
+
+_log = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LARGEST = 1 << 20
 _PATIENCE = 5.0  # seconds for the fork server to end its clients and itself
-LEFT_TO_THE_ENGINE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that reach all processes of a terminal, a job or a service: the engine decides what follows."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,6 @@ class Exit:
         return self.failure or (f"killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}")
 
 
-def signal_name(number: int) -> str:
-    """SIGKILL for 9; signals without a name have their number.
-
-    >>> signal_name(9), signal_name(37)
-    ('SIGKILL', 'signal 37')
-    """
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 class ForkServer:
     """The engine's handle: `work` is called in each client's process, and returns its exit code."""
 
@@ -91,7 +80,7 @@ class ForkServer:
             run_and_exit(lambda: _Server(theirs, work).run())
         theirs.close()
         self.alive = True
-        _LOG.debug("fork server started as process %d", self.pid)
+        _log.debug("fork server started as process %d", self.pid)
 
     def start(self, launch: Launch) -> None:
         self._send({"start": asdict(launch)})
@@ -166,7 +155,8 @@ class _Server:
 
     def run(self) -> int:
         name_process("swiftfl-fork")
-        leave_signals_to_the_engine()
+        leave_to_the_parent()
+        use_plain_output()
         gc.freeze()
         while True:
             for descriptor, _ in self.poll.poll():
@@ -232,9 +222,12 @@ def name_process(name: str) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
-def leave_signals_to_the_engine() -> None:
-    for number in LEFT_TO_THE_ENGINE:
-        signal.signal(number, signal.SIG_IGN)
+def use_plain_output() -> None:
+    """Print to the process's own output. A notebook's needs threads of the kernel, which a fork has not."""
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if not isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def fork_child() -> int:

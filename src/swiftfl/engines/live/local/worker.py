@@ -14,9 +14,10 @@ from pathlib import Path
 from swiftfl.client import State
 from swiftfl.engines.assignment import Assignment
 from swiftfl.engines.live.client import LiveClient
+from swiftfl.engines.live.facts import FactsPlan, StepFacts
 from swiftfl.engines.live.journal import Journal, journal_file
 from swiftfl.engines.live.local.control import ClientChannel
-from swiftfl.engines.live.local.forkserver import Launch, leave_signals_to_the_engine, name_process
+from swiftfl.engines.live.local.forkserver import Launch, name_process
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import FirstState, Start, load_start
 from swiftfl.engines.live.saves import Saver
@@ -37,11 +38,13 @@ from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import ALONE, Terms, unpack_terms
 from swiftfl.engines.threads import one_thread
 from swiftfl.errors import UserError
+from swiftfl.signals import leave_to_the_parent
 from swiftfl.transports.base import Transport, TransportPlan
+from swiftfl.transports.codec import tell_whose
 from swiftfl.vector import Vector
 from swiftfl.workload.memory import keep_freed_memory
 
-_LOG = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _SHOW_EVERY = 0.5
 _LOOK_EVERY = 0.005  # seconds between two looks at the status table by a client that holds,
 _LOOK_SHARE = 0.0001  # and for each client at least so many, or hundreds would keep the machine busy
@@ -59,12 +62,13 @@ class Worker:
     sockets: Sequence[socket.socket]
     folder: Path | None
     session: int
+    facts: FactsPlan | None = None
 
     def run(self, launch: Launch) -> int:
         """All that one process does; its exit code."""
         i = launch.client
         name_process(f"swiftfl-{i}")
-        leave_signals_to_the_engine()
+        leave_to_the_parent()
         self.status.enter(i, STARTING)
         one_thread()
         keep_freed_memory()
@@ -72,7 +76,7 @@ class Worker:
         try:
             return self._run(launch, channel)
         except Exception as error:
-            _LOG.debug("client %d failed", i, exc_info=True)
+            _log.debug("client %d failed", i, exc_info=True)
             channel.say("error", describe(error))
             return 1
 
@@ -90,7 +94,7 @@ class Worker:
             status.enter(i, READY)
             terms = control.first_terms()
             state = State(state.x, max(state.c, terms.from_round), state.memory)
-        transport.codec.restore(first.codec)
+        tell_whose(transport.codec, i).restore(first.codec)
         if first.how != "initial":
             transport.set_cell(state.x)  # for algorithms whose models are cells
         journal.start(launch.incarnation, self.session, state.c, first.how, first.source)
@@ -98,16 +102,18 @@ class Worker:
             terms = control.select(Assignment.unpack(launch.assignment))
         seconds = None if self.setup.algorithm.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, launch.incarnation, control.warn, seconds, self.options.save_steps)
+        facts = None if self.facts is None else StepFacts(self.facts, i, control.warn)
         client = LiveClient(
-            self.setup, i, state, launch.incarnation, transport, control, journal, saver, terms, tally
+            self.setup, i, state, launch.incarnation, transport, control, journal, saver, terms, tally, facts
         )
         client.announce()
         control.report(state.c, tally)
         status.enter(i, READY)
         control.wait_for(lambda: status.started)
         status.enter(i, RUNNING)
-        client.began = time.perf_counter()
         control.begin()
+        if facts is not None:
+            facts.begin(status.origin)
         outcome = client.run()
         control.report(client.state.c, tally, settle=True)
         status.enter(i, STOPPED if outcome == "stopped" else FINISHED)

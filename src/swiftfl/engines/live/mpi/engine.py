@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from swiftfl.engines.live.client import LiveClient
+from swiftfl.engines.live.facts import FactsPlan, StepFacts
 from swiftfl.engines.live.journal import Journal, journal_file, version
-from swiftfl.engines.live.mpi.control import FIRST, RankChannel, RankControl
+from swiftfl.engines.live.mpi.channel import FIRST, RankChannel
+from swiftfl.engines.live.mpi.control import RankControl
 from swiftfl.engines.live.mpi.evaluator import Evaluate, Evaluations
 from swiftfl.engines.live.mpi.gather import FinalGather
 from swiftfl.engines.live.mpi.handover import Handover
@@ -30,17 +32,18 @@ from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.engines.threads import one_thread
-from swiftfl.transports.codec import measured
+from swiftfl.transports.codec import measured, tell_whose
 from swiftfl.transports.mpi import MpiJob
 from swiftfl.vector import Vector
 
 _NOTICE_SECONDS = 1.0  # within which every rank has heard of something
 _UNTIL_ENDED = 60.0  # seconds in which the recorder writes its results and ends the job
+_BEFORE_START = 3  # times the patience: how long the first rank waits for one that says nothing
 _LAST_LOOK = 1.0  # seconds that the first rank waits for the others when the run is stopped
 log = logging.getLogger(__name__)
 
 
-class Mpi(SupervisedRun):
+class MpiEngine(SupervisedRun):
     """One rank's part in a run; `has_result` tells the recorder, which has everybody's numbers at the end."""
 
     name = "mpi"
@@ -52,8 +55,9 @@ class Mpi(SupervisedRun):
         folder: Path | None = None,
         options: LiveOptions = LiveOptions(),
         resume: ResumePoint | None = None,
+        facts: FactsPlan | None = None,
     ) -> None:
-        super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS)
+        super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS, facts)
         self.job, self.me, self.in_rounds = job, job.rank, setup.algorithm.in_rounds
         self._first_terms = self.first_terms()
         self.evaluations: Evaluations | None = None
@@ -71,8 +75,10 @@ class Mpi(SupervisedRun):
 
     def start(self) -> None:
         """Connect with the other ranks, which do the same, and start this rank's client."""
-        neighbours, absent = self.possible_neighbours(), self.supervisor.absent
+        neighbours, absent = self.neighbourhoods(), self.supervisor.absent
         self.transport = self.job.connect(neighbours, self.x0, partial(measured, self.setup.codec))
+        if self.in_rounds:
+            self.transport.take_part_in_rounds()
         if self.setup.barrier == "global":
             self.transport.take_part_in_barriers()
         self.transport.outside = absent
@@ -131,10 +137,13 @@ class Mpi(SupervisedRun):
         control.report(client.state.c, client.tally)
         status.enter(i, READY)
         channel.wait_for(lambda: self._may_start(control))
+        if not status.started and channel.leaderless:
+            self._begin_without_first()
         status.enter(i, RUNNING)
-        client.began = time.perf_counter()
         if i != FIRST:
             self.supervisor.start_clock()
+        if client.facts is not None:
+            client.facts.begin(self.supervisor.origin)
         outcome = client.run()
         control.report(client.state.c, client.tally, settle=True)
         status.enter(i, STOPPED if outcome == "stopped" else FINISHED)
@@ -157,7 +166,7 @@ class Mpi(SupervisedRun):
             self.supervisor.end()
             self.gather.close()
         else:
-            channel.wait_for(lambda: bool(channel.over) or channel.leaderless)
+            channel.wait_for(lambda: bool(channel.orders.over) or channel.leaderless)
 
     def _has_joined(self) -> bool:
         """Wait until this client joins as planned; False if the run ends before."""
@@ -178,7 +187,7 @@ class Mpi(SupervisedRun):
         """What this client starts from, and on which terms; of one that joins, a neighbour's model."""
         if self.me in self.channel.absent_at_start:
             terms = control.first_terms(self._others_have_ended)
-            from_round, source = self.channel.joined
+            from_round, source = self.channel.orders.joined(self.me)
             x, version = self.handover.take(source, self.in_rounds, self._others_have_ended)
             state = self.setup.first_state(x, max(1, from_round))
             return FirstState(state, Tally(), "model", (max(0, source), version)), terms
@@ -194,7 +203,7 @@ class Mpi(SupervisedRun):
         start = first.state
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
-        self.transport.codec.restore(first.codec)
+        tell_whose(self.transport.codec, i).restore(first.codec)
         if first.how != "initial":
             self.transport.set_cell(start.x)
         journal.start(incarnation, self.resume.session, start.c, first.how, first.source)
@@ -202,8 +211,19 @@ class Mpi(SupervisedRun):
         saver = Saver(self.folder, i, incarnation, control.warn, seconds, self.options.save_steps)
         if self.channel.own_ccs and i not in self.channel.absent_at_start:
             terms = control.select(self.first_assignments()[i])
+        facts = None if self.facts is None else StepFacts(self.facts, i, control.warn)
         client = LiveClient(
-            self.setup, i, start, incarnation, self.transport, control, journal, saver, terms, first.tally
+            self.setup,
+            i,
+            start,
+            incarnation,
+            self.transport,
+            control,
+            journal,
+            saver,
+            terms,
+            first.tally,
+            facts,
         )
         return client, control, journal
 
@@ -211,6 +231,17 @@ class Mpi(SupervisedRun):
         """Whether the first step may begin; until then neighbours that run CCS are answered."""
         control.answer()
         return self.status.started or self.channel.asked or self.channel.leaderless
+
+    def _begin_without_first(self) -> None:
+        """The first rank has said nothing at all: nobody waits for it, in rounds neither."""
+        self.transport.mark_gone(FIRST)
+        if FIRST not in self.job.failed():
+            self._warn_of_silence(FIRST, self.options.patience)
+
+    def _warn_of_silence(self, i: int, seconds: float) -> None:
+        text = f"client {i} was silent for {seconds:g} s before the start: the others begin without it"
+        self.supervisor.warn(text, i)
+        log.warning("%s", text)
 
     def _released(self, client: LiveClient, control: RankControl) -> bool:
         """Whether this client, which has finished, may end; until then its model can still be asked for."""
@@ -246,11 +277,21 @@ class Mpi(SupervisedRun):
         if self.status.started and behind == silent:
             for i in silent:
                 self.kill(i)
+        elif not self.status.started:
+            self._start_without(silent)
         if self.evaluations is not None:
             self.evaluations.tick(self.transport, living)
 
+    def _start_without(self, silent: list[int]) -> None:
+        """Give up who keeps the others from starting."""
+        seconds = _BEFORE_START * self.options.patience
+        for i in silent:
+            if i not in self.gather.silent and self.channel.silence.of(i) > seconds:
+                self._warn_of_silence(i, seconds)
+                self.kill(i)
+
     def mark_lost(self, i: int) -> None:
-        self.channel.lose(i)
+        self.channel.orders.lose(i)
         self.transport.mark_gone(i)
 
     def renew(self, from_round: int) -> None:
@@ -260,7 +301,7 @@ class Mpi(SupervisedRun):
         return self.channel.renew(0)
 
     def switch(self, epoch: int, from_round: int) -> None:
-        self.channel.switch(epoch, from_round)
+        self.channel.orders.switch(epoch, from_round)
 
     def prepare(self, i: int) -> None:
         """Its rank is there and waits."""
@@ -272,7 +313,7 @@ class Mpi(SupervisedRun):
         assert self.network is not None
         near = self.network.neighbours(i)
         source = max(near, key=lambda k: (self.status.c(k), -k), default=-1)
-        self.channel.admit(i, from_round, source)
+        self.channel.orders.admit(i, from_round, source)
 
     def turn_away(self, i: int, reason: str) -> None:
         self.supervisor.warn(f"client {i} does not take part: {reason}", i)
@@ -330,7 +371,7 @@ class Mpi(SupervisedRun):
         return self.status.phase(self.me) == STOPPED
 
     def figures(self) -> dict[str, Any]:
-        return {**self.supervisor.figures(self.renewed_terms()), "mpi": self.job.library}
+        return {**self.figures_with(self.renewed_terms()), "mpi": self.job.library}
 
     @property
     def models(self) -> list[Vector]:
@@ -349,10 +390,10 @@ class Mpi(SupervisedRun):
         In good order if all are there. Where ranks have died, MPI_Finalize may block for ever, so each
         leaves by itself; where one does not respond, the recorder ends the job, or that one would stay.
         """
-        unresponsive = self.channel.over == 2 or bool(self.gather.silent)
+        unresponsive = self.channel.orders.over == 2 or bool(self.gather.silent)
         if unresponsive or (self.channel.leaderless and not self.job.failed()):
             if self.has_result:
                 self.job.abort(0)
             time.sleep(_UNTIL_ENDED)
-        elif not self.transport.progress.gone and self.channel.over:
+        elif not self.transport.progress.gone and self.channel.orders.over:
             self.job.leave()

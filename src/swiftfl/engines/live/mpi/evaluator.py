@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from swiftfl.engines.live.local.forkserver import fork_child, run_and_exit
 from swiftfl.engines.threads import one_thread
+from swiftfl.signals import leave_to_the_parent
 from swiftfl.transports.messages.snapshots import SnapshotMemory, Snapshots
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.vector import Vector
@@ -28,8 +29,8 @@ _LARGEST = 1 << 16
 _LATEST = 5.0  # seconds in which a client's model has to come
 log = logging.getLogger(__name__)
 
-Evaluate = Callable[[list[Vector]], dict[str, Any]]
-"""From models to numbers (anything that JSON can hold)."""
+Evaluate = Callable[[list[Vector], list[float]], dict[str, Any]]
+"""From models and the epochs of all clients to numbers (anything that JSON can hold)."""
 
 
 class Moment(Protocol):
@@ -69,6 +70,7 @@ class Evaluations:
             return
         come = [k for k in self._snapshots.come(transport) if k in living]
         if len(come) >= len(living) or (come and time.monotonic() - self._asked[0] > _LATEST):
+            self._process.epochs = self._asked[1]["epochs"]
             self._asked = None
             self._process.ask(come)
 
@@ -86,6 +88,7 @@ class EvaluationProcess:
 
     def __init__(self, memory: SnapshotMemory, evaluate: Evaluate) -> None:
         self.busy = False
+        self.epochs: list[float] = []  # of all clients, when it is asked next
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._pid = fork_child()
         if self._pid == 0:
@@ -97,7 +100,7 @@ class EvaluationProcess:
     def ask(self, clients: Sequence[int]) -> None:
         """Evaluate the models of these clients, as they are in the shared memory now."""
         with contextlib.suppress(OSError):  # it has ended, which `take` will find out
-            self._socket.send(json.dumps(list(clients)).encode())
+            self._socket.send(json.dumps([list(clients), self.epochs]).encode())
         self.busy = True
 
     def take(self) -> dict[str, Any] | None:
@@ -128,16 +131,25 @@ class EvaluationProcess:
         self._pid = 0
 
 
-def _serve(line: socket.socket, memory: SnapshotMemory, evaluate: Evaluate) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # the rank decides when this process ends
+def _give_way() -> None:
+    """Only on processors that nobody else wants. A nice process still keeps one to the end of its time slice
+    when a rank wakes up; an idle one (Linux) leaves it at once."""
     os.nice(_LOWEST)
+    if hasattr(os, "SCHED_IDLE"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _serve(line: socket.socket, memory: SnapshotMemory, evaluate: Evaluate) -> int:
+    leave_to_the_parent()
+    _give_way()
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))  # MPI binds a rank to one processor
     one_thread()
     while packet := line.recv(_LARGEST):
         try:
-            answer = evaluate(memory.models(json.loads(packet)))
+            clients, epochs = json.loads(packet)
+            answer = evaluate(memory.models(clients), epochs)
         except Exception as error:
             log.debug("an evaluation failed", exc_info=True)
             answer = {"error": f"{type(error).__name__}: {error}"[:1000]}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from swiftfl.engines.live.mpi.control import FIRST, RankChannel
+from swiftfl.engines.live.mpi.channel import FIRST, RankChannel
 from swiftfl.engines.live.status import COLUMNS
 from swiftfl.transports.codec import Bytes
 from swiftfl.transports.messages.message import Message
@@ -90,7 +90,7 @@ class FinalGather:
 
     def close(self) -> None:
         """The recorder lets everybody leave."""
-        self._channel.let_go(clean=not self.silent)
+        self._channel.orders.let_go(clean=not self.silent)
         self._channel.tick()
         self._transport.flush(_FLUSH)
 

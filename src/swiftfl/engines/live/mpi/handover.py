@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from swiftfl.engines.live.mpi.control import RankChannel
+from swiftfl.engines.live.mpi.channel import RankChannel
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import START
@@ -31,7 +31,7 @@ class Handover:
 
     def give(self, x: Vector, version: int) -> None:
         """Send the model that this client has before a step, if somebody starts from it."""
-        wanted = self._channel.starting_from(self._transport.i) - self._given
+        wanted = self._channel.orders.starting_from(self._transport.i) - self._given
         if wanted:
             self._given |= wanted
             self._out.put(x, version)

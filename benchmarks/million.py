@@ -1,0 +1,140 @@
+"""A million clients in virtual time: memory in copies of all models, and what a step costs as n grows.
+
+    python benchmarks/million.py                     # a few minutes, up to 16 GB
+    python benchmarks/million.py --clients 100000    # less of both
+
+Logistic regression (650 parameters, float32, momentum) on the digits, 32 samples per client, on a ring and on
+a Barabási-Albert graph with 4 links per newcomer; three steps per client. And 10,000 clients of an MLP with
+4,810 parameters and momentum. Each case is a process of its own, which makes topology, partition, weights
+and clients, trains, and evaluates the consensus and five clients. "copies" is its peak memory, everything
+included, over that of all models once. Steps are told in microseconds of the processor, because other
+programs may be busy beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+SMALL = 10_000
+STEPS = 3
+COPIES, GIGABYTES, SLOWER = 4.0, 16.0, 1.5
+"""Targets: copies of all models at 10,000 clients; memory of the most clients; a step's cost over few."""
+TOPOLOGIES: dict[str, dict[str, Any]] = {
+    "ring": {},
+    "barabasi_albert(4)": {"topology.name": "barabasi_albert", "topology.options": {"attach": 4}},
+}
+
+
+def case(model: str, topology: str, clients: int) -> dict[str, Any]:
+    """Run one case in this process."""
+    from swiftfl.experiment.build import build
+    from swiftfl.experiment.measure import measure
+    from swiftfl.experiment.recipes import digits
+
+    config = digits().with_changes(
+        {
+            "model.name": model,
+            "topology.clients": clients,
+            "data.partition": "bootstrap:32",
+            "data.batch_size": 32,
+            "engine.epochs": 1000,
+            "engine.workers": 1,
+            **TOPOLOGIES[topology],
+        }
+    )
+    clock = [time.process_time()]
+
+    def spent() -> float:
+        clock.append(time.process_time())
+        return clock[-1] - clock[-2]
+
+    parts = build(config)
+    say("built")
+    engine = parts.engine("virtual")
+    engine.start()
+    built = spent()
+    for step in range(1, STEPS + 1):
+        for tenth in range(1, 11):
+            engine.advance(step * clients - clients + tenth * clients // 10 - engine.iteration)
+            say(f"step {step}: {10 * tenth} %")
+    steps = spent()
+    found = measure(engine, 5)
+    return {
+        "parameters": parts.workload.parameters,
+        "build": built,
+        "step": 1e6 * steps / (STEPS * clients),
+        "evaluation": spent(),
+        "loss": found.loss,
+        "peak": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
+
+
+def say(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{text:<30}", end="", file=sys.stderr, flush=True)
+
+
+def measured(model: str, topology: str, clients: int) -> dict[str, Any] | None:
+    """The case in a process of its own; None where it fails (for lack of memory)."""
+    command = [sys.executable, __file__, "--case", model, topology, str(clients)]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    say("")
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def show(model: str, topology: str, clients: int, found: dict[str, Any] | None) -> float:
+    """A row of the table; the copies."""
+    if found is None:
+        print(f"{model:<9} {topology:<19} {clients:>9,}  failed", flush=True)
+        return float("inf")
+    models = 4 * found["parameters"] * clients
+    copies: float = found["peak"] / models
+    print(
+        f"{model:<9} {topology:<19} {clients:>9,} {models / 1e9:>8.2f} {found['build']:>8.1f} "
+        f"{found['step']:>8.1f} {found['evaluation']:>8.1f} {found['peak'] / 1e9:>8.2f} {copies:>7.2f}",
+        flush=True,
+    )
+    return copies
+
+
+def verdict(what: str, value: float, target: float) -> None:
+    print(f"{what}: {value:.2f} (at most {target:g}: {'kept' if value <= target else 'missed'})", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--clients", type=int, default=1_000_000)
+    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.case:
+        model, topology, clients = given.case
+        print(json.dumps(case(model, topology, int(clients))))
+        return
+    print("                                        models    build  us/step evaluate     peak")
+    print("model     topology              clients     GB    s CPU      CPU    s CPU       GB  copies")
+    copies = show("mlp", "ring", SMALL, measured("mlp", "ring", SMALL))
+    found = {}
+    for topology in TOPOLOGIES:
+        for clients in (SMALL, given.clients):
+            found[topology, clients] = measured("logistic", topology, clients)
+            show("logistic", topology, clients, found[topology, clients])
+    verdict(f"copies of all models, {SMALL:,} clients of the MLP", copies, COPIES)
+    for topology in TOPOLOGIES:
+        few, many = found[topology, SMALL], found[topology, given.clients]
+        if few is not None and many is not None:
+            verdict(f"{topology}, GB of {given.clients:,} clients", many["peak"] / 1e9, GIGABYTES)
+            slope = (many["peak"] - few["peak"]) / (given.clients - SMALL)
+            print(
+                f"{topology}: {slope:,.0f} bytes per client, so 256 GB hold {256e9 / slope / 1e6:.0f} million"
+            )
+            verdict(f"{topology}, cost of a step over that at {SMALL:,}", many["step"] / few["step"], SLOWER)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Other programs for decentralized learning beside this one, under the same load and in one run.
+
+    python benchmarks/other_libraries.py                             # what is installed
+    python benchmarks/other_libraries.py --gossipy PATH --authors PATH
+
+gossipy (`pip install gossipy-dfl`, or a checkout at PATH) simulates gossip learning in one process: client
+updates per second of its simulator and of the virtual engine, on the same digits, with the same models, SGD
+with batches of up to 32 and 100 clients in a ring; a bare PyTorch loop beside. `--authors` is a checkout of
+the code of the SWIFT paper: its communicators and its loop over batches with 16 MPI ranks in a ring, 98,026
+parameters and gradients that are sleeps of 40 ms, as in `benchmarks/mpi.py`, which runs after it. What is not
+there is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+CLIENTS, RANKS, PARAMETERS = 100, 16, 98_026
+REPEATS, SECONDS = 3, 2.0
+METHODS = ("floor", "swift", "d-sgd", "pd-sgd", "ld-sgd")
+HERE = Path(__file__).parent
+
+
+def gossipy_updates(model: str) -> float:
+    """Updates per second of gossipy's simulator: 100 nodes in a ring, each pushes its model once a round."""
+    import numpy as np
+    import torch
+    from gossipy import set_seed  # type: ignore
+    from gossipy.core import AntiEntropyProtocol, ConstantDelay, CreateModelMode, StaticP2PNetwork  # type: ignore
+    from gossipy.data import DataDispatcher  # type: ignore
+    from gossipy.data.handler import ClassificationDataHandler  # type: ignore
+    from gossipy.model.handler import TorchModelHandler  # type: ignore
+    from gossipy.model.nn import LogisticRegression, TorchMLP  # type: ignore
+    from gossipy.node import GossipNode  # type: ignore
+    from gossipy.simul import GossipSimulator  # type: ignore
+
+    from swiftfl.data.registry import dataset
+
+    set_seed(1)
+    digits = dataset("digits")
+    x, y = digits.train_inputs.float().flatten(1), digits.train_labels
+    handler = ClassificationDataHandler(x, y, test_size=0.1)
+    dispatcher = DataDispatcher(handler, n=CLIENTS, eval_on_user=False, auto_assign=True)
+    ring = np.roll(np.eye(CLIENTS), 1, axis=1)
+    features, classes = x.shape[1], 10
+    net = LogisticRegression(features, classes) if model == "logistic" else TorchMLP(features, classes, (64,))
+    nodes = GossipNode.generate(
+        data_dispatcher=dispatcher,
+        p2p_net=StaticP2PNetwork(CLIENTS, ring + ring.T),
+        model_proto=TorchModelHandler(
+            net=net,
+            optimizer=torch.optim.SGD,
+            optimizer_params={"lr": 0.1, "momentum": 0.9},
+            criterion=torch.nn.CrossEntropyLoss(),
+            batch_size=32,
+            local_epochs=1,
+            create_model_mode=CreateModelMode.MERGE_UPDATE,
+        ),
+        round_len=10,
+        sync=True,
+    )
+    simulator = GossipSimulator(
+        nodes=nodes,
+        data_dispatcher=dispatcher,
+        delta=10,
+        protocol=AntiEntropyProtocol.PUSH,
+        delay=ConstantDelay(1),
+        sampling_eval=0.01,
+    )
+    simulator.init_nodes(seed=1)
+    found = []
+    with redirect_stdout(StringIO()):
+        simulator.start(n_rounds=1)
+        for _ in range(REPEATS):
+            before, began = _updates(nodes), time.perf_counter()
+            while time.perf_counter() - began < SECONDS:
+                simulator.start(n_rounds=5)
+            found.append((_updates(nodes) - before) / (time.perf_counter() - began))
+    return median(found)
+
+
+def _updates(nodes: Any) -> int:
+    return sum(int(node.model_handler.n_updates) for node in nodes.values())
+
+
+def own_updates(model: str) -> tuple[float, float]:
+    """Updates per second of a bare loop and of the virtual engine, in one process."""
+    from simulator import bare_loop, config, engine_loop, seconds_per_step
+
+    from swiftfl.experiment.build import build
+
+    parts = build(config(model, CLIENTS).with_changes({"engine.workers": 1}))
+    bare, ours = seconds_per_step([bare_loop(parts, model), engine_loop(parts)], CLIENTS, SECONDS)
+    return 1 / bare, 1 / ours
+
+
+def simulators(path: str | None) -> None:
+    if path is not None:
+        sys.path.insert(0, path)
+    try:
+        for part in ("core", "data.handler", "model.handler", "node", "simul"):
+            importlib.import_module(f"gossipy.{part}")
+    except ImportError as error:
+        print(f"gossipy: skipped ({error}; pip install gossipy-dfl, or --gossipy PATH)")
+        return
+    for model in ("logistic", "mlp"):
+        bare, ours = own_updates(model)
+        # In a process of its own: gossipy keeps models in a cache of the process, by numbers of nodes.
+        case = [sys.executable, __file__, "--case", model, *(["--gossipy", path] if path else [])]
+        theirs = float(subprocess.run(case, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
+        print(
+            f"{model:<9} n={CLIENTS}  bare loop {bare:>8,.0f}/s   gossipy {theirs:>8,.0f}/s   "
+            f"virtual engine {ours:>8,.0f}/s   engine / gossipy {ours / theirs:6.2f}",
+            flush=True,
+        )
+
+
+def authors_rank(path: str, epochs: int, seconds: float) -> None:
+    """One rank of the authors' code: for each method, its loop over batches with sleeps for gradients."""
+    sys.path.insert(0, path)
+    import numpy as np
+    import torch
+    from Communicators.AsyncCommunicator import AsyncDecentralized  # type: ignore
+    from Communicators.DSGD import decenCommunicator  # type: ignore
+    from GDM.GraphConstruct import GraphConstruct  # type: ignore
+    from mpi4py import MPI
+
+    torch.set_num_threads(1)
+    # Their code expects a GPU: here models stay on the host.
+    setattr(torch.Tensor, "cuda", lambda self, *_, **__: self)  # noqa: B010
+    comm = MPI.COMM_WORLD
+    rank, size = comm.Get_rank(), comm.Get_size()
+    steps = 32
+    for method in METHODS:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(PARAMETERS - 1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+        weights = "swift" if method == "swift" else "uniform-symmetric"
+        graph = GraphConstruct(rank, size, comm, "ring", weights, p=3 / size, num_c=None)
+        start = np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
+        communicator: Any = None
+        if method == "swift":
+            communicator = AsyncDecentralized(rank, size, comm, graph, 1, 0, False, False, start)
+        elif method != "floor":
+            local, together = {"d-sgd": (0, 1), "pd-sgd": (1, 1), "ld-sgd": (1, 2)}[method]
+            communicator = decenCommunicator(rank, size, comm, graph, local, together)
+        comm.Barrier()
+        began = time.perf_counter()
+        for _ in range(epochs * steps):
+            time.sleep(seconds)
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            if method != "floor":
+                communicator.communicate(model)
+            optimizer.step()
+        spent = comm.gather((time.perf_counter() - began) / epochs)
+        comm.Barrier()
+        if rank == 0:
+            print(json.dumps([method, float(np.mean(spent))]), flush=True)
+
+
+def authors(path: str | None, epochs: int, seconds: float) -> None:
+    if path is None:
+        print("the authors' code: skipped (--authors PATH)")
+        return
+    from swiftfl.errors import UserError
+    from swiftfl.transports import launch
+
+    mine = [
+        str(HERE / "other_libraries.py"),
+        "--rank",
+        path,
+        "--epochs",
+        str(epochs),
+        "--seconds",
+        str(seconds),
+    ]
+    try:
+        command = launch.command(RANKS, mine, [])
+    except UserError as error:
+        print(f"the authors' code: skipped (without MPI: {error})")
+        return
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=launch.environment())
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    if done.returncode or not rows:
+        print("the authors' code: failed (what it said stands above)")
+        return
+    floor = dict(rows)["floor"]
+    print(f"the authors' code, {RANKS} ranks, ring, {PARAMETERS:,} float32, 32 steps per epoch")
+    for method, epoch in rows:
+        print(f"{method:<12} {epoch:8.3f} s per epoch   / floor {epoch / floor:6.3f}")
+    print("the same load here (benchmarks/mpi.py):", flush=True)
+    ours = [sys.executable, str(HERE / "mpi.py"), "--epochs", str(epochs), "--seconds", str(seconds)]
+    subprocess.run(ours, check=False, env=dict(os.environ))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--gossipy", help="a checkout of gossipy, where it is not installed")
+    parser.add_argument("--authors", help="a checkout of the authors' code of SWIFT")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.04, help="of an emulated gradient")
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.case:
+        sys.path[:0] = [given.gossipy] if given.gossipy else []
+        print(gossipy_updates(given.case))
+        return
+    if given.rank:
+        authors_rank(given.rank, given.epochs, given.seconds)
+        return
+    simulators(given.gossipy)
+    authors(given.authors, given.epochs, given.seconds)
+
+
+if __name__ == "__main__":
+    main()

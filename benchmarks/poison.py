@@ -1,0 +1,132 @@
+"""What one client in eight that misbehaves does to the others, by how they average.
+
+    python benchmarks/poison.py            # the tables of docs/robust.md
+    python benchmarks/poison.py --seeds 1  # quicker
+
+Digits on eight clients, each with four neighbours, SWIFT in virtual time, momentum 0.9. Client 3 sends its
+model times -10, noise, or a model that slowly drifts away. Every run takes the same number of client steps.
+Accuracy is that of the seven others: the mean of their own models on the test images.
+
+In the second table client 0 is honest, four times as slow as the others, and holds nine tenths of the images
+of 8 and 9, or all of them. The recall of 8 and 9 by the others (without clients 0 and 3) says whether its
+data count; the last line is of a run without these images of its.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from swiftfl.data.dataset import Dataset
+from swiftfl.data.digits import digits
+from swiftfl.data.partition import make
+from swiftfl.data.registry import DATASETS
+from swiftfl.engines import VirtualEngine
+from swiftfl.experiment.build import build
+from swiftfl.experiment.recipes import recipe
+from swiftfl.streams import stream
+
+CLIENTS, BAD, SLOW, FACTOR, OWN, STEPS = 8, 3, 0, 4.0, (8, 9), 2400
+KINDS: dict[str, dict[str, Any] | None] = {
+    "as the others": None,
+    "times -10": {"kind": "scaled", "factor": -10.0},
+    "noise": {"kind": "noise", "scale": 1.0},
+    "drift": {"kind": "drift", "rate": 0.02},
+}
+MIXINGS = ("plain", "clipped", "trimmed")
+SHARES = {"nine tenths": 0.9, "all": 1.0}
+"""How much of the digits 8 and 9 the slow client holds."""
+
+
+def with_own_labels(share: float, there: bool) -> Callable[[], Dataset]:
+    """The digits, of which the slow client has this share of all 8s and 9s, and others as the rest allows."""
+
+    def made() -> Dataset:
+        data = digits()
+        order = stream(0, "own labels").permutation(data.size)
+        own = order[np.isin(data.labels[order], OWN)]
+        mine, left = np.split(own, [round(share * own.size)])
+        rest = np.concatenate([order[~np.isin(data.labels[order], OWN)], left])
+        rest = rest[stream(0, "the rest").permutation(rest.size)]
+        more = max(0, rest.size // CLIENTS - mine.size) if there else rest.size // CLIENTS
+        others = iter(np.array_split(rest[more:], CLIENTS - 1))
+        held = np.concatenate([mine, rest[:more]]) if there else rest[:more]
+        parts = [held if i == SLOW else next(others) for i in range(CLIENTS)]
+        return Dataset("labels of its own", data.train, data.test, classes=10, parts=make("own", parts))
+
+    return made
+
+
+for _name, _share in SHARES.items():
+    for _there in (True, False):
+        DATASETS.register(f"{_name}, {_there}", with_own_labels(_share, _there))
+
+
+def run(mixing: str, kind: str, seed: int, data: str | None = None) -> tuple[float, float]:
+    """Of the honest clients: mean accuracy, and recall of 8 and 9 without the one who holds them."""
+    changes: dict[str, Any] = {
+        "topology.name": "random_regular", "topology.options": {"degree": 4}, "topology.clients": CLIENTS,
+        "seed": seed, "engine.epochs": None, "engine.iterations": STEPS, "engine.costs.spread": 0.2,
+        "algorithm.momentum": 0.9, "algorithm.step_size.initial": 0.05, "algorithm.mixing": mixing,
+    }  # fmt: skip
+    if data is not None:
+        slow = [{"client": SLOW, "factor": FACTOR}]
+        changes |= {"data.dataset": data, "data.partition": "given", "engine.costs.slowdowns": slow}
+    bad = KINDS[kind]
+    if bad is not None:
+        changes["faults.poison"] = [{"client": BAD, **bad}]
+    parts = build(recipe("digits").with_changes(changes))
+    engine = VirtualEngine(parts.setup)
+    engine.start()
+    engine.advance(10**9)
+    labels = parts.data.test_labels.numpy()
+    own = np.isin(labels, OWN)
+    accuracy, recall = [], []
+    for i in range(CLIENTS):
+        if i != BAD:
+            outputs = parts.workload.outputs(engine.models[i], parts.data.test_inputs).detach().numpy()
+            right = outputs.argmax(axis=1) == labels
+            accuracy.append(right.mean())
+            if i != SLOW:
+                recall.append(right[own].mean())
+    return float(np.mean(accuracy)), float(np.mean(recall))
+
+
+def misbehaving(seeds: range) -> None:
+    print("| client 3 sends | mixing | accuracy | points lost |\n|---|---|--:|--:|")
+    undisturbed = None
+    for kind in KINDS:
+        for mixing in MIXINGS:
+            accuracy = np.mean([run(mixing, kind, seed)[0] for seed in seeds])
+            undisturbed = accuracy if undisturbed is None else undisturbed
+            lost = 100 * (undisturbed - accuracy)
+            print(f"| {kind} | {mixing} | {accuracy:.1%} | {lost:.1f} |", flush=True)
+
+
+def with_a_slow_client(seeds: range) -> None:
+    columns = " | ".join(f"{name}: accuracy | recall of 8 and 9" for name in SHARES)
+    print(f"| client 3 sends | mixing | {columns} |\n|---|---|{'--:|' * 2 * len(SHARES)}")
+    cases = [(kind, mixing, True) for kind in KINDS for mixing in MIXINGS]
+    for kind, mixing, there in [*cases, ("as the others", "plain", False)]:
+        found = [
+            np.mean([run(mixing, kind, seed, f"{name}, {there}") for seed in seeds], axis=0)
+            for name in SHARES
+        ]
+        numbers = " | ".join(f"{accuracy:.1%} | {recall:.1%}" for accuracy, recall in found)
+        print(f"| {kind if there else 'without these images'} | {mixing} | {numbers} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One client in eight that misbehaves.")
+    parser.add_argument("--seeds", type=int, default=3)
+    seeds = range(parser.parse_args().seeds)
+    misbehaving(seeds)
+    print()
+    with_a_slow_client(seeds)
+
+
+if __name__ == "__main__":
+    main()

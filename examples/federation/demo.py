@@ -1,0 +1,204 @@
+"""Five organisations that train together on one machine, with certificates: `make federation-demo`.
+
+Each is a process of its own (`swiftfl node`). One is killed and started again, one comes late, one comes with
+the certificate of another federation. Nothing is simulated; what is printed is what the nodes say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+NAMES = ("aarhus", "basel", "cordoba", "dublin", "evora")
+LATE, KILLED = "evora", "cordoba"
+PATIENCE = 120.0
+ALONE_EPOCHS = 100  # of each hospital by itself, for comparison
+BEGAN = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"[{time.monotonic() - BEGAN:5.1f} s] {text}", flush=True)
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "swiftfl", *words]
+
+
+def wait(what: str, true: Callable[[], Any]) -> Any:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = true()
+        if found:
+            return found
+        time.sleep(0.1)
+    sys.exit(f"demo: waited in vain for {what}")
+
+
+class Hospital:
+    """A node and its process; `quiet` keeps what it says to itself."""
+
+    def __init__(self, folder: Path, name: str, shown: str | None = None) -> None:
+        self.folder, self.name, self.shown = folder, name, shown or name
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        (self.folder / "status.json").unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            command("node", str(self.folder / "node.yaml"), "--save-seconds", "1"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        threading.Thread(target=self._tell, args=(self.process,), daemon=True).start()
+
+    def _tell(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            say(f"  {self.shown}: {line.split(': ', 1)[-1].rstrip()}")
+
+    def status(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads((self.folder / "status.json").read_text()))
+        except (OSError, ValueError):
+            return {}
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+
+    def gone(self) -> None:
+        if self.process is not None:
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def federation(folder: Path, nodes: tuple[str, ...]) -> None:
+    subprocess.run(
+        command("federation", "init", str(folder), "--nodes", ",".join(nodes), "--topology", "ring"),
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    for name in nodes:
+        yaml = folder / name / "node.yaml"
+        with yaml.open("a") as file:
+            file.write(f"experiment: {HERE / 'hospitals.py'}:{name}\n")
+
+
+def address(folder: Path, name: str) -> str:
+    lines = (folder / name / "node.yaml").read_text().splitlines()
+    listen = next(line for line in lines if line.startswith("listen:"))
+    return listen.split("'")[1]
+
+
+def main() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    root = Path(tempfile.mkdtemp(prefix="swiftfl-federation-"))
+    say(f"five hospitals on a ring, each with its own key and certificate, in {root}")
+    alone = subprocess.Popen(
+        [sys.executable, str(HERE / "hospitals.py"), str(ALONE_EPOCHS)], stdout=subprocess.PIPE, text=True
+    )
+    federation(root / "true", NAMES)
+    hospitals = {name: Hospital(root / "true" / name, name) for name in NAMES}
+    others: list[Hospital] = []
+    try:
+        run(root, hospitals, others, alone)
+    finally:
+        alone.kill()
+        for each in (*hospitals.values(), *others):
+            each.end()
+        for each in (*hospitals.values(), *others):
+            each.gone()
+    say(f"all of it took {time.monotonic() - BEGAN:.0f} s")
+
+
+def run(
+    root: Path, hospitals: dict[str, Hospital], others: list[Hospital], alone: subprocess.Popen[str]
+) -> None:
+    def reach(count: int, *names: str) -> Callable[[], bool]:
+        return lambda: all(hospitals[name].status().get("nodes") == count for name in names)
+
+    first = [name for name in NAMES if name != LATE]
+    say(f"four start, in any order; {LATE} comes later")
+    for name in reversed(first):
+        hospitals[name].start()
+    wait("four nodes that reach each other", reach(4, *first))
+    say("the four reach each other, though the ring has a gap")
+
+    wait("steps", lambda: all(hospitals[name].status().get("step", 0) > 500 for name in first))
+    victim = hospitals[KILLED]
+    assert victim.process is not None
+    before = {name: hospitals[name].status()["step"] for name in first}
+    say(f"{KILLED} is killed, at step {before[KILLED]}")
+    victim.process.kill()
+    victim.process.wait()
+    wait(
+        "the loss to be noticed",
+        lambda: all(h.status().get("nodes") != 4 for n, h in hospitals.items() if n in ("basel", "dublin")),
+    )
+    time.sleep(1.0)
+    went_on = {name: hospitals[name].status()["step"] - before[name] for name in first if name != KILLED}
+    say(
+        "meanwhile the others took " + ", ".join(f"{steps} steps ({name})" for name, steps in went_on.items())
+    )
+    say(f"{KILLED} is started again, and {LATE} comes")
+    victim.start()
+    hospitals[LATE].start()
+
+    say("somebody comes with the name of a hospital and the certificate of another federation")
+    federation(root / "false", ("aarhus", "basel"))
+    with (root / "false" / "basel" / "node.yaml").open("a") as file:
+        file.write(f"endpoints: {{aarhus: {address(root / 'true', 'aarhus')!r}}}\n")
+    stranger = Hospital(root / "false" / "basel", "basel", "the stranger")
+    others.append(stranger)
+    stranger.start()
+
+    wait("five nodes that reach each other", reach(5, *NAMES))
+    say("the five reach each other")
+    wait("the stranger's steps", lambda: stranger.status().get("step", 0) > 200)
+    theirs = stranger.status()
+    refused = not any(about["here"] for about in theirs["neighbours"].values()) and theirs["nodes"] == 1
+    say("the stranger is refused: it reaches nobody, and trains alone" if refused else "THE STRANGER GOT IN")
+    time.sleep(4.0)
+
+    say("a consensus, asked for at dublin")
+    subprocess.run(
+        command("federation", "consensus", str(root / "true" / "dublin")),
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    told = {
+        name: wait(f"the consensus at {name}", lambda h=each: h.status().get("consensus"))
+        for name, each in hospitals.items()
+    }
+    by_itself = json.loads(alone.communicate()[0])
+    print()
+    print(f"{'on one test set':20s}{'alone':>22s}{'in the federation':>22s}{'consensus':>22s}")
+    for name, found in told.items():
+        rows = (by_itself[name], found["own"], found["evaluation"])
+        print(f"{name:20s}" + "".join(f"{row['accuracy']:>11.1%} loss {row['loss']:.3f}" for row in rows))
+    best = max(row["accuracy"] for row in by_itself.values())
+    better = all(found["evaluation"]["accuracy"] > best for found in told.values())
+    print()
+    say(
+        "the consensus is better than the model that any hospital makes of its own data"
+        if better
+        else "the consensus is NOT better than every hospital's own model"
+    )
+    if not (better and refused):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

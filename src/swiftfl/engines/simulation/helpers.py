@@ -1,0 +1,204 @@
+"""Processes that compute gradients beside the run's own, over shared memory.
+
+They are forks of the run's process, so that they have its model, its data and whatever the user wrote without
+any copying, and they keep no state: whoever computes a piece, the bits are the same. Tasks lie in slots of
+shared memory (`slots.py`); their numbers travel through two pipes. The run writes a task into a slot and its
+number into the first pipe; whoever reads it, a helper, or the run itself when it would have to wait, does
+the task. The second pipe tells what helpers have finished. If one dies, all are dismissed and the run goes
+on alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import struct
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from swiftfl.engines.simulation.slots import TaskSlots
+from swiftfl.engines.threads import cores
+from swiftfl.memory import free_memory, own_memory
+from swiftfl.sample import Batch, Slope
+from swiftfl.vector import Vector
+from swiftfl.workload.base import Workload, divisible
+
+_log = logging.getLogger(__name__)
+AUTO = 0
+_WORTH_SECONDS = 0.5  # of gradients computed by the run alone, before `auto` starts helpers
+_WORTH_PIECE = 2e-4  # seconds of a mean piece, below which handing it over costs more than it saves
+_LOOK_SECONDS = 1.0  # between looks whether somebody has died
+_QUIT, _NUMBER = -1, struct.Struct("<q")
+
+
+class HandedOut:
+    """A piece of a group that was handed out, and how the run itself would compute it."""
+
+    __slots__ = ("finished", "here", "slopes", "slot")
+
+    def __init__(self, slot: int, here: Callable[[], list[Slope]]) -> None:
+        self.slot, self.here = slot, here
+        self.finished = False
+        self.slopes: list[Slope] | None = None  # where the run itself has computed it
+
+
+class Helpers:
+    """The helpers of one run; none before they are worth their while."""
+
+    def __init__(self, workload: Workload, workers: int, x0: Vector) -> None:
+        """`workers` counts the run's own process; AUTO is one per processor, where that pays."""
+        self._workload, self._x0, self._auto = divisible(workload), x0, workers == AUTO
+        able = self._workload is not None and self._workload.why_one_process is None and hasattr(os, "fork")
+        self._count = (cores() if self._auto else workers) - 1 if able else 0
+        self._seconds, self._pieces = 0.0, 0
+        self._slots: TaskSlots | None = None  # none yet, or none any more
+        self._tasks: dict[int, HandedOut] = {}
+
+    # --- whether there are any --------------------------------------------------------------------
+
+    def spent(self, seconds: float) -> None:
+        """The run itself has computed a piece, in so many seconds."""
+        self._seconds += seconds
+        self._pieces += 1
+
+    def wanted(self, waiting: int, clients: int, samples: int) -> bool:
+        """Whether there are helpers, or should be for so many pieces that wait, of so many clients."""
+        if self._slots is not None or self._count < 1 or not waiting:
+            return self._slots is not None
+        if self._auto and not self._worthwhile():
+            return False
+        self._start(clients, samples)
+        return True
+
+    def _worthwhile(self) -> bool:
+        if self._seconds < max(_WORTH_SECONDS, _WORTH_PIECE * self._pieces):
+            return False
+        if own_memory() > free_memory() / 2:  # what this process writes after the fork is there twice
+            self._count = 0
+            _log.info("the run stays in one process: more would need too much memory")
+        return self._count > 0
+
+    def _start(self, clients: int, samples: int) -> None:
+        assert self._workload is not None
+        self._slots = TaskSlots(self._workload, self._x0, clients, samples, 2 * self._count)
+        jobs, self._give = os.pipe()
+        self._done, done = os.pipe()
+        for end in (jobs, self._done):
+            os.set_blocking(end, False)
+        self._jobs, parent, pids = jobs, os.getpid(), []
+        for _ in range(self._count):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+                pid = os.fork()
+            if pid == 0:
+                _help(self._slots, jobs, done, parent, (self._give, self._done))
+            pids.append(pid)
+        os.close(done)
+        self._pids = pids
+        self._end = weakref.finalize(self, _dismiss, pids, jobs, self._give, self._done)
+        _log.debug("%d helpers compute beside the run", self._count)
+
+    def close(self) -> None:
+        """Dismiss them."""
+        if self._slots is not None:
+            self._slots, self._count = None, 0
+            self._end()
+
+    # --- gradients --------------------------------------------------------------------------------
+
+    def hand_out(
+        self, way: str, xs: Sequence[Vector], batches: Sequence[Batch], here: Callable[[], list[Slope]]
+    ) -> HandedOut | None:
+        """Let somebody compute this piece; None where there is no room for it."""
+        slot = None if self._slots is None else self._slots.put(way, xs, batches)
+        if slot is None:
+            return None
+        task = self._tasks[slot] = HandedOut(slot, here)
+        os.write(self._give, _NUMBER.pack(slot))
+        return task
+
+    @property
+    def room(self) -> bool:
+        return self._slots is not None and bool(self._slots.free)
+
+    def finish(self, task: HandedOut) -> list[Slope]:
+        """The gradients of a piece, when it is done; meanwhile do those that nobody has begun."""
+        self._collect()
+        while not task.finished:
+            number = _next(self._jobs) if self._slots is not None else task.slot
+            if number is None:
+                self._wait()
+            else:
+                mine = self._tasks[number]
+                mine.slopes, mine.finished = mine.here(), True
+        found = task.slopes
+        if found is None and self._slots is not None:
+            found = self._slots.read(task.slot)
+        del self._tasks[task.slot]
+        if self._slots is not None:
+            self._slots.free.append(task.slot)
+        # What fails in a helper fails here again, with its message.
+        return task.here() if found is None else found
+
+    def _collect(self) -> None:
+        while self._slots is not None and (number := _next(self._done)) is not None:
+            self._tasks[number].finished = True
+
+    def _wait(self) -> None:
+        ready, _, _ = select.select([self._done], [], [], _LOOK_SECONDS)
+        if not ready and any(_has_died(pid) for pid in self._pids):
+            _log.warning("a helper process died: the run goes on in one process")
+            self.close()
+        self._collect()
+
+
+def _next(pipe: int) -> int | None:
+    """The number that comes next in a pipe, if there is one."""
+    try:
+        data = os.read(pipe, _NUMBER.size)
+    except BlockingIOError:
+        return None
+    return _NUMBER.unpack(data)[0] if data else None
+
+
+def _help(slots: TaskSlots, jobs: int, done: int, parent: int, others: Sequence[int]) -> NoReturn:
+    """A helper's life: one task after the other, until it is dismissed or its run is gone."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run is asked, and decides
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for end in others:
+            os.close(end)
+        while os.getppid() == parent:
+            select.select([jobs], [], [], _LOOK_SECONDS)
+            number = _next(jobs)
+            if number == _QUIT:
+                break
+            if number is not None:
+                slots.compute(number)
+                os.write(done, _NUMBER.pack(number))
+    finally:
+        os._exit(0)  # nothing of the run's own clean-up is ours
+
+
+def _has_died(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
+def _dismiss(pids: Sequence[int], *ends: int) -> None:
+    """Helpers keep nothing: they can be ended at any moment."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+    for end in ends:
+        os.close(end)

@@ -1,0 +1,192 @@
+"""Who takes part with which weights, found out by the nodes themselves.
+
+Whenever a neighbour comes or goes, a census (`graph/census.py`) tells all who can reach each other how many
+they are, and then they run CCS (`graph/messages.py`) under the number of that census, the *epoch*: what
+belongs to another one is ignored. Until its own run is over, a node trains on with its old weights; those of
+whoever is gone count as its own, at once. All of this is done by a thread beside the training.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from swiftfl.engines.assignment import Assignment
+from swiftfl.engines.live.selecting import OwnSelection
+from swiftfl.engines.live.status import StatusTable
+from swiftfl.engines.terms import Terms
+from swiftfl.federation.connection import Connection
+from swiftfl.federation.consensus import TreeMean
+from swiftfl.graph.census import (
+    CONSENSUS,
+    FIRST_KIND,
+    RENEWAL,
+    Census,
+    CensusOutgoing,
+    CensusResult,
+    Share,
+    pack,
+    unpack,
+)
+from swiftfl.transports.base import SmallMessage
+
+_LOOK_EVERY = 0.02  # seconds
+_RATE_CHANGED = 1.25  # by this factor since the last epoch, and at least so many seconds ago:
+_MEASURE_EVERY = 5.0
+
+
+@dataclass(frozen=True)
+class InfluencePolicy:
+    """What a node brings to a census: the influence it was given; or, measured, its steps per second, with
+    steps scaled so that data count as given (`objective: as_given`), or not."""
+
+    given: float
+    measured: bool = False
+    keep_objective: bool = False
+
+
+class NodeMembership:
+    """One node's part. `rate` tells its steps per second; `say` is told what happens, for people to read."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        index: int,
+        policy: InfluencePolicy,
+        rate: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
+        self.connection, self.policy, self._rate, self._say = connection, policy, rate, say
+        transport = connection.transport
+        self.consensus = TreeMean(transport)
+        self._census = Census(index)
+        self._status = StatusTable(len(connection.names) + 1)
+        self._selection = OwnSelection(0, transport, self._status, in_rounds=False)
+        self._seen: dict[int, int] | None = None
+        self._counted = 0  # the epoch whose census was used
+        self._began = 0.0
+        self._terms: list[Terms] = []
+        self._lock = threading.Lock()
+        self._wanted = False  # a consensus
+        self._closing = threading.Event()
+        self.assignment: Assignment | None = None
+        self.selected: tuple[Assignment, Terms] | None = None
+        """The newest epoch whose weights are known: what this node was told, and what it selected."""
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="swiftfl-membership", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def take_terms(self) -> list[Terms]:
+        """What holds from the next step on; called by the thread that trains."""
+        if self.failure is not None:
+            raise self.failure
+        with self._lock:
+            found, self._terms = self._terms, []
+        return found
+
+    def want_consensus(self) -> None:
+        """Begin to average the models of all who can be reached."""
+        self._wanted = True
+        self.connection.changed.set()
+
+    def close(self) -> None:
+        self._closing.set()
+        self.connection.changed.set()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self.turn()
+                self.connection.changed.wait(_LOOK_EVERY)
+                self.connection.changed.clear()
+        except BaseException as error:  # told to the node at its next step
+            self.failure = error
+
+    def turn(self) -> None:
+        """Look at everything once."""
+        view = self.connection.view()
+        if view != self._seen:
+            self._tell_changes(view)
+            self._seen = view
+            self._begin(RENEWAL)
+        elif self._wanted and not self._settling:
+            self._wanted = False
+            self._begin(CONSENSUS)
+        elif self._rate_has_changed():
+            self._begin(RENEWAL)
+        share = self._share()
+        for k in view:
+            for message in self.connection.transport.heard(k):
+                if message.kind >= FIRST_KIND:
+                    self._send(self._census.receive(k, unpack(*message), view, share))
+        result = self._census.result
+        news = []
+        if result is not None and result.epoch != self._counted:
+            self._counted = result.epoch
+            if result.purpose == CONSENSUS:
+                self.consensus.begin(result)
+            else:
+                news = [self._assign(result)]
+        for terms in self._selection.take(news):
+            self._adopt(terms)
+        self.consensus.advance()
+
+    @property
+    def _settling(self) -> bool:
+        """Whether a renewal is under way, which a consensus is not to disturb."""
+        return self._census.result is None or self._selection.under_way
+
+    def _share(self) -> Share:
+        given = self.policy.given
+        return Share(self._rate() if self.policy.measured else given, given)
+
+    def _begin(self, purpose: int) -> None:
+        self._began = time.monotonic()
+        self._send(self._census.begin(list(self._seen or ()), self._share(), purpose))
+
+    def _rate_has_changed(self) -> bool:
+        if not self.policy.measured or self.assignment is None:
+            return False
+        if self._settling or time.monotonic() - self._began < _MEASURE_EVERY:
+            return False
+        now, then = self._rate(), self.assignment.p
+        return not then / _RATE_CHANGED <= now <= then * _RATE_CHANGED
+
+    def _assign(self, result: CensusResult) -> Assignment:
+        scale = result.scale if self.policy.measured and self.policy.keep_objective else 1.0
+        self.assignment = Assignment(
+            result.epoch, result.n, result.uniform, result.share.p, result.neighbours, scale
+        )
+        return self.assignment
+
+    def _adopt(self, terms: Terms) -> None:
+        assert self.assignment is not None
+        self.selected = self.assignment, terms
+        with self._lock:
+            self._terms.append(terms)
+        who = ", ".join(self.connection.names[k] for k in terms.w.of)
+        n = self.assignment.n
+        self._say(f"averages with {who}; {n} nodes can reach each other" if who else "trains alone")
+
+    def _tell_changes(self, view: dict[int, int]) -> None:
+        before = self._seen or {}
+        names = self.connection.names
+        for k in sorted(view.keys() | before.keys()):
+            if k not in view:
+                self._say(f"{names[k]} is gone; its weight is this node's own")
+            elif k not in before:
+                self._say(f"{names[k]} is here" + (" again" if view[k] > 1 else ""))
+            elif view[k] != before[k]:
+                self._say(f"{names[k]} was started again")
+
+    def _send(self, messages: CensusOutgoing) -> None:
+        for k, message in messages:
+            self.connection.transport.tell(k, SmallMessage(*pack(message)))

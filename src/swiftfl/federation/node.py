@@ -1,0 +1,197 @@
+"""One organisation's client: it trains on its own data, with whoever of its neighbours is there.
+
+The step is SWIFT's of `algorithms/`, served by the `VerbServer` of live runs over the transport of zenoh.
+Nobody coordinates: nodes start in any order, one that is alone trains alone, one that is back is a neighbour.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from swiftfl.client import State
+from swiftfl.engines.live.client import LiveClient, Outcome
+from swiftfl.engines.live.facts import StepFacts
+from swiftfl.engines.live.journal import Journal, split, version
+from swiftfl.engines.live.saves import Saver, read_all
+from swiftfl.engines.setup import Setup
+from swiftfl.engines.terms import ALONE, Terms
+from swiftfl.errors import UserError
+from swiftfl.federation.connection import Connection
+from swiftfl.federation.control import NodeControl
+from swiftfl.federation.membership import InfluencePolicy, NodeMembership
+from swiftfl.federation.plan import NodePlan
+from swiftfl.sample import Batch
+from swiftfl.vector import Vector, finite
+
+_NO_END = 1 << 60
+_MEET_SECONDS = 1.5  # to find neighbours that are there already,
+_MODEL_SECONDS = 30.0  # and then for their models to arrive
+_FIRST_YEAR = (
+    1767225600  # 2026: incarnations are minutes since then, so that they grow even if a disk is lost
+)
+_SAVE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class NoBatches:
+    """Of neighbours nobody here knows the data."""
+
+    steps_per_epoch: int = 1
+
+    def __call__(self, c: int) -> Batch:
+        raise AssertionError("a node takes its own batches only")
+
+
+def node_setup(setup: Setup, neighbours: int) -> Setup:
+    """From the run of one client to that of a node: it is client 0, its neighbours are the next ones."""
+    if setup.n != 1:
+        raise UserError(
+            f"a node is one client: its experiment has {setup.n} (leave out clients and topology)"
+        )
+    if setup.algorithm.in_rounds:
+        raise UserError(
+            f"nodes never wait, so {setup.algorithm.name}, whose clients meet in rounds, cannot run"
+        )
+    return replace(
+        setup,
+        weights=[ALONE.w] * (neighbours + 1),
+        batches=[*setup.batches, *[NoBatches() for _ in range(neighbours)]],
+        influence=[1.0] * (neighbours + 1),
+        network=None,
+        ccs="distributed",
+        epochs=None,
+        iterations=_NO_END,
+    )
+
+
+class Node:
+    """From its plan to the end of its training, and beyond: `serve` keeps its last model there for others."""
+
+    def __init__(
+        self,
+        plan: NodePlan,
+        setup: Setup,
+        say: Callable[[str], None],
+        policy: InfluencePolicy | None = None,
+        save_seconds: float = _SAVE_SECONDS,
+        facts: StepFacts | None = None,
+        x0: Vector | None = None,
+        rate: float | None = None,
+    ) -> None:
+        """A training loop of one's own gives the first model, and a guess of its steps per second."""
+        self.plan, self.say = plan, say
+        self.setup = node_setup(setup, len(plan.neighbours))
+        self._policy = policy or InfluencePolicy(plan.influence)
+        self._save_seconds, self._facts = save_seconds, facts
+        self.last = setup.steps_of(0)
+        self.stop_asked = False
+        self.started = time.time()
+        self.how_started = ""
+        x0 = setup.workload.initial(setup.seed) if x0 is None else x0
+        plan.saves.mkdir(parents=True, exist_ok=True)
+        saved, problems = read_all(plan.saves, 0, setup.first_state(x0))
+        for problem in problems:
+            say(f"{problem}: it is left out")
+        self._saved = saved[0] if saved else None
+        minutes = int((time.time() - _FIRST_YEAR) / 60)
+        self.incarnation = max(minutes, 0 if self._saved is None else self._saved.incarnation + 1)
+        rate = self._first_rate(x0) if rate is None else rate
+        self.connection = Connection(plan, x0, setup.codec, self.incarnation)
+        self.control = NodeControl(self._take_terms, lambda: self.stop_asked, say, self.last, rate)
+        self.membership = NodeMembership(self.connection, plan.index, self._policy, self.control.rate, say)
+        self.client = self._start(x0)
+
+    def _first_rate(self, x0: Vector) -> float:
+        """Steps per second, from one gradient: the first guess of what is measured later."""
+        setup = self.setup
+        began = time.perf_counter()
+        setup.workload.gradient(x0, setup.batches[0](1))
+        seconds = time.perf_counter() - began
+        factor = setup.costs.gradient(0, 1, 0.0) / (setup.costs.compute or 1.0)
+        return 1.0 / max(1e-6, seconds * max(1.0, factor))
+
+    def _take_terms(self) -> list[Terms]:
+        return self.membership.take_terms()
+
+    # --- the start -------------------------------------------------------------------------------
+
+    def _start(self, x0: Vector) -> LiveClient:
+        saved = self._saved
+        state = self.setup.first_state(x0) if saved is None else saved.state
+        self.how_started = "the first model" if saved is None else f"its checkpoint of step {state.c}"
+        transport = self.connection.transport
+        transport.publish(state.x, version(self.incarnation, state.c))
+        found = self._newest_of_neighbours(state.c)
+        if found is not None:
+            k, x, c = found
+            state = State(x, state.c, self.setup.algorithm.rule.init(x))
+            self.how_started = f"the model of {self.connection.names[k]}, which is at step {c}"
+        if saved is not None:
+            transport.codec.restore(saved.codec)
+        self.say(f"starts from {self.how_started}")
+        journal = Journal(None, self.say)
+        saver = Saver(self.plan.saves, 0, self.incarnation, self.say, self._save_seconds)
+        tally = None if saved is None else saved.tally
+        client = LiveClient(
+            self.setup,
+            0,
+            state,
+            self.incarnation,
+            transport,
+            self.control,
+            journal,
+            saver,
+            ALONE,
+            tally,
+            self._facts,
+        )
+        client.announce()
+        self.membership.start()
+        return client
+
+    def _newest_of_neighbours(self, c: int) -> tuple[int, Vector, int] | None:
+        """The neighbours' model with most steps behind it, if these are more than ours.
+
+        Whoever is there sends its newest model as soon as it sees us.
+        """
+        end = time.monotonic() + _MEET_SECONDS
+        missing = set(self.connection.names)
+        while missing and time.monotonic() < end:
+            missing -= self.connection.view().keys()
+            time.sleep(0.02)
+        end = time.monotonic() + _MODEL_SECONDS
+        best: tuple[int, Vector, int] | None = None
+        waiting = set(self.connection.view())
+        while waiting and time.monotonic() < end and not self.stop_asked:
+            for k in sorted(waiting):
+                found = self.connection.transport.read(k, lambda x, version: (x.copy(), version))
+                if found is not None:
+                    waiting.discard(k)
+                    steps = split(found[1])[1]
+                    if steps > (c if best is None else best[2]) and finite(found[0]):
+                        best = k, found[0], steps
+            waiting &= self.connection.view().keys()
+            time.sleep(0.02)
+        return best
+
+    # --- the run ---------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Save, and end before the next step; may be called by any thread."""
+        self.stop_asked = True
+
+    def train(self) -> Outcome:
+        """Step after step, to the end or until `stop`."""
+        return self.client.run()
+
+    @property
+    def x(self) -> Vector:
+        """The newest model."""
+        return self.client.state.x
+
+    def close(self) -> None:
+        """Leave the others."""
+        self.membership.close()
+        self.connection.close()

@@ -1,0 +1,223 @@
+"""Arithmetic on large models in one pass over memory: compiled if there is a compiler, else NumPy in blocks.
+
+`kernels.c` is compiled once per machine with `cc` (or $CC), in about a second, and kept in the user's cache
+folder. When it is loaded it must give the bits that NumPy gives, or it is not used. SWIFTFL_KERNELS=numpy
+does without it; results are the same either way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import math
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from swiftfl.files import cache_folder
+from swiftfl.recycled import Vector
+
+log = logging.getLogger(__name__)
+
+BLOCK = 65_536
+"""Numbers that NumPy takes at a time: a few such blocks fit the second-level cache."""
+_STREAM_BYTES = 8 << 20  # vectors from this size on are written past the caches
+_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC")
+_SECONDS = 60  # of compiling
+_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+
+
+def combine(out: Vector, terms: Sequence[tuple[float, Vector]]) -> bool:
+    """Put the sum of factor times vector, in this order, into `out`, which is none of the vectors.
+
+    Gives whether all of the result is finite.
+    """
+    found = _function("combine", out, *(x for _, x in terms))
+    return _combine_in_blocks(out, terms) if found is None else _combine_by(found, out, terms)
+
+
+def _combine_by(found: Any, out: Vector, terms: Sequence[tuple[float, Vector]]) -> bool:
+    count = len(terms)
+    places = (ctypes.c_void_p * count)(*(x.ctypes.data for _, x in terms))
+    factors = (ctypes.c_double * count)(*(factor for factor, _ in terms))
+    return bool(found(out.ctypes.data, out.size, places, factors, count, _streams(out)))
+
+
+def sgd(
+    after: Vector,
+    m_after: Vector | None,
+    half: Vector,
+    g: Vector,
+    x: Vector,
+    m: Vector | None,
+    momentum: float,
+    weight_decay: float,
+    step_size: float,
+    nesterov: bool,
+) -> bool | None:
+    """A step of SGD from `half`, into `after` and `m_after`; None if there is no such kernel."""
+    found = _function("sgd", after, half, g, x, *(a for a in (m, m_after) if a is not None))
+    if found is None:
+        return None
+    places = [_place(array) for array in (after, m_after, half, g, x, m)]
+    scalars = (momentum, weight_decay, -step_size)
+    return bool(found(*places, after.size, *map(ctypes.c_double, scalars), nesterov, _streams(after)))
+
+
+def shift(out: Vector, half: Vector, now: Vector, before: Vector, scale: float) -> bool:
+    """Put half + (now - before) scale into `out`; whether it is finite."""
+    found = _function("shift", out, half, now, before)
+    if found is not None:
+        places = [_place(array) for array in (out, half, now, before)]
+        return bool(found(*places, out.size, scale, _streams(out)))
+    fine = True
+    for start in range(0, out.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        move = now[part] - before[part]
+        move *= scale
+        fine = finite(np.add(half[part], move, out=out[part])) and fine
+    return fine
+
+
+def adam(
+    after: Sequence[Vector],
+    half: Vector,
+    g: Vector,
+    x: Vector,
+    moments: Sequence[Vector],
+    scalars: Sequence[float],
+    decoupled: bool,
+) -> bool | None:
+    """A step of Adam from `half`, into `after` (model, mean, square); None if there is no such kernel.
+
+    The scalars are beta1, 1 - beta1, beta2, 1 - beta2, what the root of the square is multiplied by, epsilon,
+    what the quotient is multiplied by, weight decay, and that times the step size.
+    """
+    found = _function("adam", *after, half, g, x, *moments)
+    if found is None:
+        return None
+    places = [_place(array) for array in (*after, half, g, x, *moments)]
+    given = (ctypes.c_double * len(scalars))(*scalars)
+    return bool(found(*places, half.size, given, decoupled, _streams(half)))
+
+
+def compiled() -> bool:
+    """Whether the compiled kernels are there; makes them, if need be."""
+    return _library() is not None
+
+
+def _function(name: str, *vectors: Vector) -> Any:
+    """The compiled function, if it can take these vectors."""
+    library = _library()
+    kind = _NAMES.get(vectors[0].dtype)
+    if library is None or kind is None:
+        return None
+    if any(v.dtype != vectors[0].dtype or not v.flags.c_contiguous for v in vectors):
+        return None
+    return getattr(library, f"{name}_{kind}")
+
+
+def _place(array: Vector | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if array is None else array.ctypes.data)
+
+
+def _streams(out: Vector) -> bool:
+    return out.nbytes >= _STREAM_BYTES
+
+
+def _combine_in_blocks(out: Vector, terms: Sequence[tuple[float, Vector]]) -> bool:
+    spare = np.empty(min(BLOCK, out.size), dtype=out.dtype)
+    (own, x), *others = terms
+    fine = True
+    for start in range(0, out.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        total = np.multiply(x[part], own, out=out[part])
+        product = spare[: total.size]
+        for factor, other in others:
+            np.multiply(other[part], factor, out=product)
+            total += product
+        fine = fine and finite(total)
+    return fine
+
+
+def finite(x: Vector) -> bool:
+    """Whether every number is finite: one dot product; each number is looked at only if that overflows."""
+    with np.errstate(all="ignore"):
+        return math.isfinite(x.dot(x)) or bool(np.isfinite(x).all())
+
+
+# --- the library ---------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL | None:
+    if os.environ.get("SWIFTFL_KERNELS") == "numpy":
+        return None
+    try:
+        library = _declared(ctypes.CDLL(str(_compiled_file())))
+    except (OSError, subprocess.SubprocessError) as error:
+        log.debug("no compiled kernels, NumPy instead: %s", error)
+        return None
+    if not _agrees(library):
+        log.warning("the compiled kernels do not give NumPy's bits, and are not used")
+        return None
+    return library
+
+
+def _compiled_file() -> Path:
+    """The library of this source, compiled if it is not there yet."""
+    source = Path(__file__).with_name("kernels.c")
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        raise OSError("there is no C compiler")
+    about = (source.read_bytes(), *_FLAGS, compiler, platform.machine(), platform.system())
+    digest = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
+    folder = _own_folder()
+    file = folder / f"{digest}.so"
+    if not file.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as beside:
+            made = Path(beside) / "kernels.so"
+            command = [compiler, *_FLAGS, str(source), "-o", str(made), "-lm"]
+            subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
+            made.replace(file)  # whoever is quicker: both are the same
+    return file
+
+
+def _own_folder() -> Path:
+    """Where nobody else can put a library."""
+    folder = cache_folder("kernels")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = folder.stat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise OSError(f"others may write to {folder}")
+    return folder
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    pointer, number, size, flag = ctypes.c_void_p, ctypes.c_double, ctypes.c_size_t, ctypes.c_int
+    for kind in _NAMES.values():
+        getattr(library, f"combine_{kind}").argtypes = [pointer, size, pointer, pointer, flag, flag]
+        getattr(library, f"sgd_{kind}").argtypes = [*[pointer] * 6, size, *[number] * 3, flag, flag]
+        getattr(library, f"shift_{kind}").argtypes = [*[pointer] * 4, size, number, flag]
+        getattr(library, f"adam_{kind}").argtypes = [*[pointer] * 8, size, pointer, flag, flag]
+    return library
+
+
+def _agrees(library: ctypes.CDLL) -> bool:
+    """Whether an average has NumPy's bits: it would not where products and sums are joined."""
+    terms = [(0.1 + 0.3 * k, np.linspace(0.1, k + 1.7, 1_111, dtype=np.float32)) for k in range(3)]
+    out, expected = np.empty_like(terms[0][1]), np.empty_like(terms[0][1])
+    if not _combine_by(library.combine_float, out, terms):
+        return False
+    _combine_in_blocks(expected, terms)
+    said = _combine_by(library.combine_float, expected.copy(), [(1.0, np.full_like(out, np.inf))])
+    return bytes(out) == bytes(expected) and not said

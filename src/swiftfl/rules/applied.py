@@ -1,0 +1,93 @@
+"""The model after a move: what algorithms do with a gradient.
+
+    after = applied(rule, half, slope, at, step_size, memory)      # half moved by the rule, buffers following
+
+is `rule.update` and `vector.advance`; for large vectors the same bits in one pass over memory. A rule that
+says `elementwise` (each number of the move depends on the same number of its arguments, and on memory of
+other sizes) is asked for one block after the other, unless it has a pass of its own (`moved`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from swiftfl import kernels
+from swiftfl.recycled import is_large, like
+from swiftfl.rules.base import UpdateRule
+from swiftfl.rules.clipped import Clipped
+from swiftfl.rules.remembering import Remembering
+from swiftfl.sample import Slope
+from swiftfl.vector import Memory, Vector, advance, finite, follow
+
+
+class Applied(NamedTuple):
+    """A model, what its rule remembers, and whether both were seen to be finite."""
+
+    x: Vector
+    memory: Memory
+    finite: bool = False
+
+
+@runtime_checkable
+class OwnPass(Protocol):
+    """A rule that can make the moved model of large vectors itself."""
+
+    def moved(self, half: Vector, g: Vector, x: Vector, step_size: float, memory: Memory) -> Applied | None:
+        """half + move, in one pass; None where that cannot be done."""
+
+
+def applied(
+    rule: UpdateRule, half: Vector, slope: Slope, at: Vector, step_size: float, memory: Memory
+) -> Applied:
+    """The model `half` moved by the rule's move for the gradient taken, with weight decay acting at `at`."""
+    if not is_large(half, slope.g, at):
+        move, after = rule.update(slope.g, at, step_size, memory)
+        return Applied(advance(half, move, slope.statistics), after)
+    x, after, fine = _moved(rule, half, slope.g, at, step_size, memory)
+    if slope.statistics is not None:
+        follow(x, half, slope.statistics)
+        fine = fine and finite(x[-slope.statistics.values.size :])
+    return Applied(x, after, fine)
+
+
+def _moved(rule: UpdateRule, half: Vector, g: Vector, x: Vector, step_size: float, memory: Memory) -> Applied:
+    if isinstance(rule, Remembering):
+        found = _moved(rule.rule, half, g, x, step_size, memory)
+        return Applied(found.x, {**memory, **found.memory})  # what the algorithm remembers was not looked at
+    if isinstance(rule, Clipped):
+        return _moved(rule.rule, half, rule.clipped(g), x, step_size, memory)
+    if isinstance(rule, OwnPass):
+        own = rule.moved(half, g, x, step_size, memory)
+        if own is not None:
+            return own
+    if getattr(rule, "elementwise", False):
+        return _in_blocks(rule, half, g, x, step_size, memory)
+    move, after = rule.update(g, x, step_size, memory)
+    return Applied(advance(half, move), after)
+
+
+def _in_blocks(
+    rule: UpdateRule, half: Vector, g: Vector, x: Vector, step_size: float, memory: Memory
+) -> Applied:
+    """Block after block, each of which stays in the cache until all is done with it."""
+    out, after, fine = like(half), dict(memory), True
+    for start in range(0, half.size, kernels.BLOCK):
+        part = slice(start, start + kernels.BLOCK)
+        before = {name: old[part] if old.shape == half.shape else old for name, old in memory.items()}
+        move, new = rule.update(g[part], x[part], step_size, before)
+        total = np.add(half[part], move, out=out[part])
+        fine = fine and kernels.finite(total)
+        for name, array in new.items():
+            if array is before[name]:
+                continue
+            if memory[name].shape != half.shape:
+                after[name] = array
+                continue
+            if after[name] is memory[name]:
+                after[name] = like(half)
+            after[name][part] = array
+            fine = fine and kernels.finite(array)
+    others = (array for array in after.values() if array.shape != half.shape)
+    return Applied(out, after, fine and all(map(finite, others)))

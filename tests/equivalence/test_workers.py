@@ -1,0 +1,231 @@
+"""In how many processes a simulated run computes changes no bit of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from swiftfl.algorithms import Swift
+from swiftfl.cli.main import main
+from swiftfl.engines.simulation import checkpoint, helpers
+from swiftfl.engines.simulation.engine import Simulation
+from swiftfl.engines.simulation.helpers import AUTO
+from swiftfl.engines.threads import CORES, cores
+from swiftfl.errors import UserError
+from swiftfl.experiment.build import build
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.recipes import digits, synthetic
+from swiftfl.experiment.run import run
+from swiftfl.workload.module import ModuleWorkload
+from worlds import quadratic_setup
+
+MLP = {"model.name": "mlp", "data.partition": "bootstrap:24", "data.batch_size": 16, "topology.clients": 80}
+BATCH_NORM = {
+    "data.options": {"samples": 400, "shape": [1, 10, 10], "classes": 4},
+    "model.name": "cnn",
+    "model.norm": "batch",
+    "topology.clients": 5,
+}
+CHURN = {"notice": 0.02, "renewal": 0.01, "crash_rate": 2.0, "return_rate": 8.0}
+
+
+def _config(name: str) -> Config:
+    if name == "batch norm, loop":
+        return synthetic().with_changes({**BATCH_NORM, "engine.epochs": 2})
+    if name == "vmap":
+        return synthetic().with_changes({**BATCH_NORM, "topology.clients": 40, "engine.epochs": 2,
+                                         "model.norm": "group", "model.batching": "on"})  # fmt: skip
+    changes: dict[str, Any] = {**MLP, "engine.epochs": 3, "engine.costs.spread": 0.3}
+    if name == "clients that are lost":
+        changes |= {"engine.network": CHURN, "engine.epochs": 6}
+    elif name == "sampled":
+        changes |= {"engine.name": "sampled"}
+    elif name in ("dsgd", "adpsgd"):
+        changes |= {"algorithm.name": name}
+    return digits().with_changes(changes)
+
+
+def _engine(config: Config, workers: int) -> Simulation:
+    parts = build(config)
+    return replace(parts, setup=replace(parts.setup, workers=workers)).engine(config.engine.name)
+
+
+def _helping(engine: Simulation) -> list[int]:
+    return getattr(engine.world.helpers, "_pids", [])
+
+
+def _end(engine: Simulation) -> list[np.ndarray]:
+    while not engine.over:
+        engine.advance(10**6)
+    engine.close()
+    return engine.models
+
+
+CASES = ["mlp", "batch norm, loop", "vmap", "clients that are lost", "sampled", "dsgd", "adpsgd"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_process_or_three_the_same_bits(name: str) -> None:
+    config = _config(name)
+    found = []
+    for workers in (1, 3):
+        engine = _engine(config, workers)
+        engine.start()
+        models = _end(engine)
+        found.append((models, engine.now, engine.figures()))
+        assert len(_helping(engine)) == workers - 1
+    (one, one_now, one_figures), (three, three_now, three_figures) = found
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(one, three, strict=True))
+    assert one_now == three_now
+    assert one_figures == three_figures
+
+
+@pytest.mark.parametrize("name", ["mlp", "batch norm, loop", "clients that are lost"])
+@pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 2)])
+def test_a_checkpoint_goes_on_with_another_number(name: str, before: int, after: int) -> None:
+    config = _config(name)
+    whole = _engine(config, 1)
+    whole.start()
+    expected = _end(whole)
+    first = _engine(config, before)
+    first.start()
+    first.advance(first.n + first.n // 3)  # in the middle of a group
+    saved = checkpoint.save(first)
+    if name == "mlp":
+        assert saved.tree["gradients"]["planned"]
+    first.close()
+    second = _engine(config, after)
+    checkpoint.restore(second, saved)
+    models = _end(second)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(expected, models, strict=True))
+
+
+def test_a_helper_that_dies_costs_nothing_but_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers, "_LOOK_SECONDS", 0.05)
+    config = _config("mlp")
+    alone = _engine(config, 1)
+    alone.start()
+    expected = _end(alone)
+    engine = _engine(config, 2)
+    engine.start()
+    engine.advance(10)
+    (pid,) = _helping(engine)
+    os.kill(pid, signal.SIGKILL)  # with a task in its hands, or none
+    with caplog.at_level(logging.WARNING):
+        models = _end(engine)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(expected, models, strict=True))
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_what_fails_in_a_helper_is_said_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = _config("batch norm, loop")
+    parts = build(config)
+    mine, real = os.getpid(), ModuleWorkload.piece
+
+    def piece(self: ModuleWorkload, way: str, xs: Any, batches: Any) -> Any:
+        if os.getpid() != mine:
+            raise ValueError("not here")
+        return real(self, way, xs, batches)
+
+    monkeypatch.setattr(ModuleWorkload, "piece", piece)
+    engine = replace(parts, setup=replace(parts.setup, workers=2)).engine("virtual")
+    engine.start()
+    expected = _engine(config, 1)
+    expected.start()
+    models = _end(expected)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, _end(engine), strict=True))
+
+
+def test_a_run_alone_says_which_client_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = _config("batch norm, loop")
+    engine = _engine(config, 2)
+
+    def piece(self: ModuleWorkload, way: str, xs: Any, batches: Any) -> Any:
+        raise UserError(f"client {batches[0].client} fails")
+
+    monkeypatch.setattr(ModuleWorkload, "piece", piece)
+    engine.start()
+    with pytest.raises(UserError, match="client 0 fails"):
+        engine.advance(1)
+    engine.close()
+
+
+def test_small_runs_and_undivided_workloads_stay_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = _engine(_config("mlp"), AUTO)
+    engine.start()
+    engine.advance(engine.n)
+    assert _helping(engine) == []
+    setup, _, _ = quadratic_setup(Swift(), workers=4)
+    from swiftfl.engines.simulation.virtual import VirtualEngine
+
+    quadratic = VirtualEngine(setup)
+    quadratic.start()
+    quadratic.advance(50)
+    assert _helping(quadratic) == []
+
+
+def test_auto_starts_helpers_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CORES, "2")
+    monkeypatch.setattr(helpers, "_WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(helpers, "_WORTH_PIECE", 0.0)
+    engine = _engine(_config("mlp"), AUTO)
+    engine.start()
+    engine.advance(2 * engine.n)
+    assert len(_helping(engine)) == min(cores(), 2) - 1
+    engine.close()
+    monkeypatch.setattr(helpers, "free_memory", lambda: 0)  # the models would be there twice
+    engine = _engine(_config("mlp"), AUTO)
+    engine.start()
+    engine.advance(2 * engine.n)
+    assert _helping(engine) == []
+
+
+def test_the_share_of_a_run_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = len(os.sched_getaffinity(0))
+    monkeypatch.setenv(CORES, "1")
+    assert cores() == 1
+    monkeypatch.setenv(CORES, "100000")
+    assert cores() == there
+    monkeypatch.delenv(CORES)
+    assert cores() == there
+
+
+def test_the_option_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["swiftfl", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return int(end.value.code or 0), capsys.readouterr().err
+
+    few = ["run", "digits", "--clients", "4", "--epochs", "1", "--out", str(tmp_path / "run")]
+    for value in ("some", "-1", "1.5"):
+        code, error = told(*few, "--workers", value)
+        assert code == 2
+        assert "--workers" in error
+    code, error = told(*few, "--workers", "0")
+    assert code == 2
+    assert "--workers" in error
+    code, error = told(*few, "--workers", "2", "--engine", "local")
+    assert code == 2
+    assert "--workers is for engine virtual or sampled, not local" in error
+
+
+def test_a_run_may_be_resumed_with_another_number(tmp_path: Path) -> None:
+    config = digits().with_changes({"topology.clients": 4, "engine.epochs": 1, "engine.workers": 2})
+    outcome = run(config, tmp_path / "run")
+    from swiftfl.experiment.differences import difference
+
+    assert difference(config, config.with_changes({"engine.workers": 1})) is None
+    assert outcome.folder is not None

@@ -1,0 +1,74 @@
+"""A link that a test can cut, heal and slow down: a proxy on loopback between two nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+_PIECE = 16 << 10
+
+
+class Proxy:
+    """Forwards TCP connections to a port; `rate` is in bytes per second and direction, None is no limit."""
+
+    def __init__(self, to: int, rate: float | None = None) -> None:
+        self._to, self.rate = to, rate
+        self.carried = 0
+        self._cut = False
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Whatever is open breaks, and nothing new gets through."""
+        self._cut = True
+        for one in list(self._open):
+            self._end(one)
+
+    def heal(self) -> None:
+        self._cut = False
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listener.accept()
+                there = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                if self._listener.fileno() < 0:
+                    return
+                continue
+            if self._cut:
+                here.close()
+                there.close()
+                continue
+            self._open |= {here, there}
+            for one, other in ((here, there), (there, here)):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * _PIECE)
+                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        due = time.monotonic()
+        try:
+            while data := one.recv(_PIECE):
+                if self.rate is not None:
+                    due = max(due, time.monotonic() - 0.05) + len(data) / self.rate
+                    time.sleep(max(0.0, due - time.monotonic()))
+                other.sendall(data)
+                self.carried += len(data)
+        except OSError:
+            pass
+        self._end(one)
+        self._end(other)
+
+    def _end(self, one: socket.socket) -> None:
+        self._open.discard(one)
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()

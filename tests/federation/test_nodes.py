@@ -1,0 +1,124 @@
+"""Nodes that come and go: neighbours agree on weights, and conditions (a)-(d) hold after each change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nodes import Federation, setup_of, until
+
+from swiftfl.errors import UserError
+from swiftfl.federation.membership import InfluencePolicy
+from swiftfl.federation.node import node_setup
+
+pytest.importorskip("zenoh")
+
+# Ends sometimes do not find each other within a minute while two tests run side by side.
+pytestmark = pytest.mark.slow
+
+SQUARE = ((0, 1), (1, 2), (2, 3), (0, 3), (0, 2))
+
+
+@pytest.fixture
+def square(tmp_path: Path) -> Iterator[Federation]:
+    made = Federation(tmp_path, 4, SQUARE, [0.1, 0.2, 0.3, 0.4])
+    yield made
+    made.close()
+
+
+def test_start_in_any_order_loss_and_return(square: Federation) -> None:
+    for i in (2, 0, 3, 1):
+        square.start(i)
+    square.settle(0, 1, 2, 3)
+
+    until(lambda: square.nodes[1].control.c > 50, "steps of node 1")
+    square.stop(1)
+    square.settle(0, 2, 3)
+    step = square.nodes[0].control.c
+    until(lambda: square.nodes[0].control.c > step + 20, "further steps of node 0")
+
+    back = square.start(1)
+    assert "checkpoint" in back.how_started or "the model of" in back.how_started
+    assert back.control.c > 50 or back.client.state.c > 50
+    square.settle(0, 1, 2, 3)
+    assert any("again" in line for line in square.said[0])
+
+
+def test_a_partition_trains_on_and_heals(tmp_path: Path) -> None:
+    line = Federation(tmp_path, 4, ((0, 1), (1, 2), (2, 3)))
+    try:
+        for i in range(4):
+            line.start(i)
+        line.settle(0, 1, 2, 3)
+        line.stop(1)
+        line.settle(2, 3)
+        line.settle(0)
+        before = {i: line.nodes[i].control.c for i in (0, 2, 3)}
+        until(lambda: all(line.nodes[i].control.c > c + 20 for i, c in before.items()), "steps of both parts")
+        line.start(1)
+        line.settle(0, 1, 2, 3)
+    finally:
+        line.close()
+
+
+def test_who_comes_late_takes_a_neighbours_model(square: Federation) -> None:
+    square.start(0)
+    until(lambda: square.nodes[0].control.c > 100, "steps of node 0, alone")
+    late = square.start(1)
+    assert "the model of n0" in late.how_started
+    square.settle(0, 1)
+
+
+def test_a_consensus_is_the_mean_of_all_models_everywhere(square: Federation) -> None:
+    for i in range(4):
+        square.start(i, epochs=1)
+    square.settle(0, 1, 2, 3)
+    until(lambda: all(not t.is_alive() for t in square.threads.values()), "the last steps")  # models stay now
+    square.nodes[2].membership.want_consensus()
+    found = {i: node.membership.consensus for i, node in square.nodes.items()}
+    until(lambda: all(each.newest is not None for each in found.values()), "the consensus")
+    mean = np.mean([node.x for node in square.nodes.values()], axis=0)
+    for each in found.values():
+        assert each.newest is not None
+        assert each.newest.nodes == 4
+        np.testing.assert_allclose(each.newest.x, mean, rtol=1e-5, atol=1e-7)
+
+
+def test_measured_influence_keeps_the_objective(tmp_path: Path) -> None:
+    """A slow node's steps are scaled up, a fast one's down: p times scale is what was given."""
+    pair = Federation(tmp_path, 2, ((0, 1),), [0.7, 0.3])
+    try:
+        for i, slowdown in ((0, {0: 5.0}), (1, None)):
+            policy = InfluencePolicy(pair.influence[i], measured=True, keep_objective=True)
+            pair.start(i, policy, **({"slowdown": slowdown} if slowdown else {}))
+        pair.settle(0, 1)
+        products = {}
+        for i, node in pair.nodes.items():
+            assert node.membership.selected is not None
+            told, terms = node.membership.selected
+            products[i] = told.p * terms.scale
+        assert products[0] / products[1] == pytest.approx(0.7 / 0.3, rel=1e-6)
+    finally:
+        pair.close()
+
+
+def test_a_damaged_checkpoint_is_left_out(square: Federation) -> None:
+    square.start(0)
+    until(lambda: square.nodes[0].control.c > 20, "steps")
+    square.stop(0)
+    for file in (square.root / "n0" / "checkpoints").glob("*.safetensors"):
+        data = bytearray(file.read_bytes())
+        data[-3] ^= 255
+        file.write_bytes(bytes(data))
+    node = square.start(0)
+    assert node.how_started == "the first model"
+    assert any("damaged" in line or "cannot read" in line for line in square.said[0])
+
+
+def test_only_one_client_that_never_waits_can_be_a_node() -> None:
+    with pytest.raises(UserError, match="one client"):
+        node_setup(node_setup(setup_of(0), 2), 2)
+    with pytest.raises(UserError, match="never wait"):
+        node_setup(setup_of(0, algorithm="dsgd"), 2)

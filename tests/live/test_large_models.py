@@ -1,0 +1,164 @@
+"""Large models in processes: the record repeats them bit for bit, and a step makes no vector."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from live_worlds import LIMIT, live_setup, replay, running
+from torch import Tensor, nn
+
+import swiftfl
+from swiftfl.algorithm import Algorithm
+from swiftfl.algorithms import Swift, dsgd
+from swiftfl.data.synthetic import synthetic
+from swiftfl.engines import Setup
+from swiftfl.engines.live.client import LiveClient
+from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox
+from swiftfl.engines.live.journal import Journal
+from swiftfl.engines.live.saves import Saver
+from swiftfl.engines.live.status import Order, Tally
+from swiftfl.engines.terms import Terms
+from swiftfl.graph import communication_coefficients
+from swiftfl.recycled import LARGE
+from swiftfl.rules import AdamRule, SgdRule
+from swiftfl.sample import Batch
+from swiftfl.schedule import constant, every
+from swiftfl.transports.memory import MemoryPlan
+from swiftfl.transports.shared_memory.transport import SharedMemory
+from swiftfl.vector import Vector, Weights
+from swiftfl.verbs import Verb
+from swiftfl.workload.module import ModuleWorkload
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [Swift(every(0), SgdRule(0.9)), Swift(every(1), AdamRule()), dsgd(SgdRule(0.9))],
+    ids=["swift", "swift with adam", "dsgd"],
+)
+def test_a_run_of_large_models_is_replayed_bit_for_bit(algorithm: Algorithm[Verb], tmp_path: Path) -> None:
+    setup = live_setup(algorithm, n=3, seconds=0.0, dimension=LARGE + 99, epochs=8)
+    with running(setup, tmp_path) as engine:
+        assert engine.wait(LIMIT)
+        live = engine.models
+    again = replay(setup, tmp_path)
+    assert all(np.array_equal(a, b) for a, b in zip(live, again, strict=True))
+    assert not np.array_equal(live[0], live[1])
+
+
+# --- a model that may not be used --------------------------------------------------------------------
+
+
+def taken(inbox: LazyInbox, w: Weights, x: Vector) -> Vector:
+    with np.errstate(all="ignore"):
+        return inbox.mix(w, x, np.empty_like(x))
+
+
+@pytest.mark.parametrize("degree", [2, 40])
+def test_whoever_is_refused_leaves_its_weight_to_self(degree: int) -> None:
+    """In one pass, and in several where more neighbours are averaged than are held at once."""
+    x = np.linspace(0, 1, LARGE + 5, dtype=np.float32)
+    star = [tuple(range(1, degree + 1)), *[(0,)] * degree]
+    plan = MemoryPlan(star, x)
+    models = {k: x + k for k in range(1, degree + 1)}
+    models[2] = np.where(x < 0.5, x, np.inf).astype(np.float32)
+    for k, model in models.items():
+        plan.connect(k).publish(model, 5)
+    w = Weights(0.5, dict.fromkeys(range(1, degree + 1), 0.5 / degree))
+    gate = Gate(x)
+    inbox = NewestInbox(plan.connect(0), list(range(1, degree + 1)), gate)
+    out = taken(inbox, w, x)
+    expected = x * np.float32(w.own)
+    for k, coefficient in w.of.items():
+        expected += (x if k == 2 else models[k]) * np.float32(coefficient)
+    assert bytes(out) == bytes(expected)
+    assert gate.refused["not_finite"] == 1
+    assert 2 not in inbox.fetched
+    assert len(inbox.fetched) == degree - 1
+
+
+# --- memory -------------------------------------------------------------------------------------------
+
+
+class Wide(nn.Module):
+    """A large layer, and a normalisation with running buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(64, 8 * LARGE // 64), nn.Linear(8 * LARGE // 64, 2))
+        self.norm = nn.BatchNorm1d(64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(self.norm(x))
+
+
+class Quiet:
+    """An engine that asks for nothing."""
+
+    def report(self, c: int, tally: Tally) -> None: ...
+
+    def new_terms(self) -> list[Terms]:
+        return []
+
+    def wants_model(self, published: bool) -> bool:
+        return False
+
+    def hand_over(self, x: Vector, version: int) -> None: ...
+
+    def order(self, c: int) -> Order:
+        return "go_on"
+
+    def hold(self, c: int) -> Order:
+        return "go_on"
+
+    def set_waits(self, waits: bool) -> None: ...
+
+    def warn(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+class SameFour:
+    steps_per_epoch = 1 << 30
+
+    def __call__(self, c: int) -> Batch:
+        return Batch(0, c, np.arange(4))
+
+
+@pytest.mark.parametrize("buffers", ["averaged", "own"])
+def test_a_live_step_in_steady_state_makes_no_vector(buffers: str) -> None:
+    """Publish, gradient into its flat vector, mix, update, check: NumPy allocates nothing of model size."""
+    torch.manual_seed(0)
+    workload = ModuleWorkload(Wide, synthetic(64, (64,), 2, seed=0))
+    coefficients = communication_coefficients(swiftfl.ring(3), None, "ccs")
+    weights = [coefficients.weights(i) for i in range(3)]
+    setup = Setup(
+        Swift(every(0), SgdRule(0.9, 1e-4)), workload, weights, [SameFour()] * 3, constant(0.01), [1 / 3] * 3,
+        epochs=1,
+    )  # fmt: skip
+    setup = replace(setup, buffers=buffers)  # type: ignore[arg-type]
+    x0 = workload.initial(0)
+    plan = SharedMemory.create([tuple(w.of) for w in weights], x0)
+    for k in (1, 2):
+        plan.connect(k).publish(x0, 1)
+    client = LiveClient(
+        setup, 0, setup.first_state(x0), 0, plan.connect(0), Quiet(), Journal(None, print),
+        Saver(None, 0, 0, print), Terms(weights[0]),
+    )  # fmt: skip
+    with np.errstate(all="ignore"):
+        for _ in range(3):
+            client.step()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(3):
+                client.step()
+            peak = tracemalloc.get_traced_memory()[1] - before
+        finally:
+            tracemalloc.stop()
+    assert client.state.c == 7
+    assert client.state.finite
+    assert peak < x0.nbytes / 4

@@ -1,0 +1,228 @@
+"""`export`, `partition`, `doctor`, `list`, completion, and help at 60 columns."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import swiftfl
+from swiftfl.api.result import load
+from swiftfl.cli import doctor as doctor_module
+from swiftfl.cli.main import app, run_command
+
+COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny finished run."""
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    tiny = ["--clients", "3", "--iterations", "9", "--model", "logistic"]
+    assert run_command(["run", "digits", *tiny, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_exported_tensors_are_those_of_the_run(recorded: Path, tmp_path: Path) -> None:
+    files = {form: tmp_path / f"a.{form}" for form in ("safetensors", "state_dict")}
+    for form, file in files.items():
+        assert run_command(["export", str(recorded), "--format", form, "--out", str(file)]) == 0
+    assert run_command(["export", str(recorded), "--client", "2"]) == 0
+    plain = load_file(files["safetensors"])
+    state = torch.load(files["state_dict"], weights_only=True)  # nothing that only pickle could load
+    client = load_file(recorded / "client-2.safetensors")
+    arrays = load(recorded)
+    assert set(plain) == set(state) == {"bias", "weight"}
+    for name in plain:
+        assert torch.equal(plain[name], state[name])
+        assert torch.equal(plain[name], arrays.state_dict()[name])
+        assert torch.equal(client[name], arrays.state_dict(2)[name])
+        assert not torch.equal(client[name], plain[name])
+    vector = np.concatenate([client[name].numpy().reshape(-1) for name in ("weight", "bias")])
+    models = load_file(recorded / "models.safetensors")["models"].numpy()
+    assert np.array_equal(
+        vector, models[2]
+    )  # the recorded vector: independent of the library's own unpacking
+
+
+@pytest.mark.slow
+def test_exported_onnx_computes_the_same(recorded: Path, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+    from onnx.reference import ReferenceEvaluator
+
+    file = tmp_path / "a.onnx"
+    assert run_command(["export", str(recorded), "--format", "onnx", "--out", str(file)]) == 0
+    example = load(recorded).example(5)  # a batch of another size than the exporter saw
+    assert example is not None
+    inputs = torch.rand_like(example)
+    (found,) = ReferenceEvaluator(onnx.load(file)).run(None, {"input": inputs.numpy()})
+    assert np.allclose(found, load(recorded).model()(inputs).detach().numpy(), atol=1e-5)
+
+
+def letters() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Embedding(30, 8), torch.nn.Flatten(), torch.nn.Linear(72, 30))
+
+
+def test_the_example_of_a_model_of_token_ids_is_whole_numbers(tmp_path: Path) -> None:
+    ids = torch.arange(400).reshape(40, 10) % 30
+    result = swiftfl.train(letters, (ids[:, :-1], ids[:, -1]), clients=2, epochs=1, out=tmp_path / "mine")
+    example = swiftfl.load(tmp_path / "mine", model=letters).example()
+    assert example is not None
+    assert (example.shape, example.dtype) == ((2, 9), torch.int64)
+    assert result.model()(example).shape == (2, 30)
+
+
+@pytest.mark.slow
+def test_a_model_of_token_ids_can_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+    from onnx.reference import ReferenceEvaluator
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "from torch import nn\n\n\n"
+        "def experiment():\n"
+        "    ids = torch.arange(400).reshape(40, 10) % 30\n"
+        "    net = lambda: nn.Sequential(nn.Embedding(30, 8), nn.Flatten(), nn.Linear(72, 30))\n"
+        "    data = (ids[:, :-1], ids[:, -1])\n"
+        "    return {'model': net, 'train': data, 'clients': 2, 'epochs': 1}\n"
+    )
+    assert run_command(["run", "mine.py:experiment", "--out", "run"]) == 0
+    assert run_command(["export", "run", "--format", "onnx"]) == 0
+    ids = torch.arange(27).reshape(3, 9)
+    (found,) = ReferenceEvaluator(onnx.load("run/consensus.onnx")).run(None, {"input": ids.numpy()})
+    assert np.allclose(found, load(Path("run")).model()(ids).detach().numpy(), atol=1e-5)
+
+
+def test_onnx_without_its_libraries_is_one_line(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    assert run_command(["export", str(recorded), "--format", "onnx"]) == 2
+    assert "pip install 'swiftfl[onnx]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--client", "3"], "--client: there is no client 3; clients are 0 to 2"),
+        (["--out", "config.json"], "config.json is there already"),
+        (["--out", "nowhere/a.pt"], "nowhere"),
+    ],
+)
+def test_a_wrong_export(
+    arguments: list[str], told: str, recorded: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(recorded)
+    before = sorted(path.name for path in recorded.iterdir())
+    assert run_command(["export", ".", *arguments]) == 2
+    assert told in capsys.readouterr().err
+    assert sorted(path.name for path in recorded.iterdir()) == before
+
+
+def test_a_partition_is_shown_and_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    asked = ["partition", "digits", "--partition", "dirichlet:0.3", "--clients", "5", "--seed", "1"]
+    assert run_command([*asked, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    histogram = np.array(told["histogram"])
+    assert histogram.shape == (5, 10)
+    assert histogram.sum(axis=1).tolist() == told["sizes"]
+    assert histogram.sum() == 1437
+    assert run_command([*asked, "--plot", str(tmp_path / "a.svg")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 60 for line in lines)
+    assert [int(line.split()[1].replace(",", "")) for line in lines[2:]] == told["sizes"]
+    largest = np.unravel_index(histogram.argmax(), histogram.shape)[0]
+    assert "█" in lines[2 + int(largest)]
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+
+
+def test_the_doctor_always_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(doctor_module.shutil, "which", lambda *arguments, **more: None)
+    monkeypatch.setattr(doctor_module.importlib.util, "find_spec", lambda name: None)
+    assert run_command(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 60 for line in shown.splitlines())
+    assert "for engine mpi: pip install 'swiftfl[mpi]'" in shown
+    assert run_command(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mpi"]["state"] == found["browser"]["state"] == "missing"
+    assert found["python"]["state"] == found["torch"]["state"] == "works"
+
+
+def test_engines_and_optimizers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, name in {"engines": "local", "optimizers": "adamw", "codecs": "identity"}.items():
+        assert run_command(["list", kind]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.startswith(name) for line in lines)
+
+
+def complete(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What bash would offer for the last word."""
+    monkeypatch.setenv("_SWIFTFL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    with pytest.raises(SystemExit):
+        app([], prog_name="swiftfl")
+    return capsys.readouterr().out.split()
+
+
+def test_the_shell_completes_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complete("swiftfl run digits --algorithm ds", monkeypatch, capsys) == ["dsgd"]
+    assert complete("swiftfl run digits --topology ring", monkeypatch, capsys) == ["ring", "ring_of_cliques"]
+    assert complete("swiftfl swe", monkeypatch, capsys) == ["sweep"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_two_examples_and_fits_60_columns(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run_command([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 60 for line in shown.splitlines()), shown
+    examples = [line for line in shown.splitlines() if f"swiftfl {name}" in line and "Usage" not in line]
+    assert len(examples) >= 2, shown
+
+
+def test_help_of_run_tells_defaults(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert run_command(["run", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    def of(flag: str) -> Any:
+        return next(line for line in lines if re.search(rf"{flag} +<", line))
+
+    assert "(default: swift)" in of("--algorithm")
+    assert "(default: 16)" in of("--clients")
+    assert "(default: the recipe's)" in of("--epochs")
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    code = "import sys, swiftfl.cli.main; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
+
+
+def test_every_command_has_help() -> None:
+    assert {"run", "launch", "sweep", "export", "doctor"} < set(COMMANDS)

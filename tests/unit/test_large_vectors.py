@@ -1,0 +1,198 @@
+"""Arithmetic on large models: the bits of the plain calls, in one pass, without new memory."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from swiftfl import kernels, recycled
+from swiftfl.recycled import LARGE, like
+from swiftfl.rules import AdamRule, Clipped, LionRule, Remembering, RmspropRule, SgdRule, UpdateRule, applied
+from swiftfl.sample import Slope
+from swiftfl.vector import Statistics, Vector, Weights, advance, combined, finite, mix
+
+SIZE = LARGE + 4_321
+RULES = {
+    "sgd": SgdRule(),
+    "momentum": SgdRule(0.9),
+    "decay": SgdRule(0.9, 0.01),
+    "nesterov": SgdRule(0.9, 0.01, nesterov=True),
+    "decay without momentum": SgdRule(0.0, 0.01),
+    "adam": AdamRule(),
+    "adam with decay": AdamRule(weight_decay=0.02),
+    "adamw": AdamRule(weight_decay=0.02, decoupled=True),
+    "rmsprop": RmspropRule(momentum=0.5, weight_decay=0.1),
+    "lion": LionRule(weight_decay=0.1),
+    "clipped": Clipped(AdamRule(), 1.0),
+    "remembering": Remembering(SgdRule(0.9), lambda x: {"own": x + 1}),
+}
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of doing it."""
+    if request.param == "numpy":
+        monkeypatch.setattr(kernels, "_library", lambda: None)
+    elif not kernels.compiled():
+        pytest.skip("there is no C compiler here")
+    return str(request.param)
+
+
+def vectors(count: int, dtype: type[np.floating] = np.float32, size: int = SIZE) -> list[Vector]:
+    draw = np.random.default_rng(7)
+    return [draw.standard_normal(size).astype(dtype) * 10.0 ** (k - 1) for k in range(count)]
+
+
+def plain_mix(w: Weights, x: Vector, inbox: dict[int, Vector]) -> Vector:
+    out = x * (w.own + sum(c for k, c in w.of.items() if k not in inbox))
+    for k, c in w.of.items():
+        if k in inbox:
+            out += inbox[k] * c
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_mix_has_the_bits_of_the_plain_sum(way: str, dtype: type[np.floating]) -> None:
+    x, *others = vectors(4, dtype)
+    w = Weights(0.1, {3: 0.3, 1: 0.4, 2: 0.2})
+    for inbox in ({1: others[0], 2: others[1], 3: others[2]}, {2: others[1]}, {}):
+        found = mix(w, x, inbox)
+        assert found.dtype == dtype
+        assert bytes(found) == bytes(plain_mix(w, x, inbox))
+
+
+def test_many_neighbours_are_added_in_their_order(way: str) -> None:
+    models = vectors(1) * 40
+    w = Weights(0.2, dict.fromkeys(range(40), 0.02))
+    inbox = dict(enumerate(models))
+    assert bytes(mix(w, models[0], inbox)) == bytes(plain_mix(w, models[0], inbox))
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 1023, 1024, SIZE - 1])
+def test_what_is_not_finite_is_seen_anywhere(way: str, bad: float, at: int) -> None:
+    x, y = vectors(2)
+    assert combined([(0.5, x), (0.5, y)])[1]
+    y[at] = bad
+    assert not combined([(0.5, x), (0.5, y)])[1]
+
+
+def test_large_finite_numbers_are_finite(way: str) -> None:
+    """Their squares are not: a sum of squares alone would not do."""
+    assert combined([(1.0, np.full(SIZE, 3e30, dtype=np.float32))])[1]
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_move_has_the_bits_of_update_and_advance(way: str, name: str, dtype: type[np.floating]) -> None:
+    rule: UpdateRule = RULES[name]
+    half, at, *slopes = vectors(5, dtype)
+    statistics = Statistics(at[:100].copy(), 0.1)
+    memory, expected_memory = rule.init(at), rule.init(at)
+    for g in slopes:
+        given = [bytes(a) for a in (half, at, g, *memory.values())]
+        after = applied(rule, half, Slope(g, 0.0, statistics), at, 0.05, memory)
+        assert given == [bytes(a) for a in (half, at, g, *memory.values())]  # nothing was written to
+        move, expected_memory = rule.update(g, at, 0.05, expected_memory)
+        assert bytes(after.x) == bytes(advance(half, move, statistics))
+        memory = after.memory
+        assert memory.keys() == expected_memory.keys()
+        for key, array in memory.items():
+            assert array.dtype == expected_memory[key].dtype
+            assert bytes(array) == bytes(expected_memory[key])
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "rmsprop", "lion"])
+@pytest.mark.parametrize("where", ["gradient", "half", "statistics"])
+def test_a_move_that_is_not_finite_is_never_called_finite(way: str, name: str, where: str) -> None:
+    rule = RULES[name]
+    half, at, g = vectors(3)
+    statistics = Statistics(at[:100].copy(), 0.1)
+    assert applied(rule, half, Slope(g, 0.0, statistics), at, 0.05, rule.init(at)).finite
+    {"gradient": g, "half": half, "statistics": statistics.values}[where][50] = np.inf
+    with np.errstate(all="ignore"):
+        after = applied(rule, half, Slope(g, 0.0, statistics), at, 0.05, rule.init(at))
+    assert not after.finite
+    assert name == "lion" or not (finite(after.x) and all(map(finite, after.memory.values())))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_a_move_of_somebody_else_has_the_bits_of_its_parts(way: str, scale: float) -> None:
+    half, now, before = vectors(3)
+    out = like(half)
+    assert kernels.shift(out, half, now, before, scale)
+    move = now - before
+    move *= scale
+    assert bytes(out) == bytes(half + move)
+    before[17] = np.nan
+    assert not kernels.shift(out, half, now, before, scale)
+
+
+def test_a_rule_that_is_not_elementwise_is_asked_for_the_whole() -> None:
+    class Centred:
+        def init(self, x: Vector) -> dict[str, Vector]:
+            return {}
+
+        def update(self, g: Vector, x: Vector, step_size: float, memory: dict[str, Vector]) -> object:
+            return (g - g.mean()) * -step_size, memory
+
+    half, at, g = vectors(3)
+    after = applied(Centred(), half, Slope(g, 0.0), at, 0.05, {})  # type: ignore[arg-type]
+    assert bytes(after.x) == bytes(half + (g - g.mean()) * -0.05)
+
+
+# --- memory ------------------------------------------------------------------------------------------
+
+
+def test_memory_is_used_again_only_when_nobody_sees_it() -> None:
+    x = np.zeros(SIZE, dtype=np.float32)
+    first = like(x)
+    place, view = first.ctypes.data, first[10:20]
+    del first
+    gc.collect()
+    second = like(x)
+    assert second.ctypes.data != place  # a view is left
+    del view
+    third = like(x)
+    assert third.ctypes.data == place
+    assert third.ctypes.data % 64 == 0
+    assert third.flags.writeable
+
+
+def test_only_so_many_blocks_of_so_many_sizes_wait() -> None:
+    recycled._free.clear()
+    for size in range(SIZE, SIZE + 3 * recycled.SIZES):
+        made = [like(np.zeros(size, dtype=np.float32)) for _ in range(recycled.KEPT + 3)]
+        del made
+        assert len(recycled._free) <= recycled.SIZES
+        assert all(len(waiting) <= recycled.KEPT for waiting in recycled._free.values())
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw", "rmsprop", "clipped"])
+def test_a_step_in_steady_state_makes_no_vector(way: str, name: str) -> None:
+    rule: UpdateRule = RULES[name]
+    x, y, z, g = vectors(4, size=4 * LARGE)
+    w = Weights(0.4, {1: 0.3, 2: 0.3})
+    memory = rule.init(x)
+
+    def step() -> None:
+        nonlocal x, memory
+        half = mix(w, x, {1: y, 2: z})
+        after = applied(rule, half, Slope(g, 0.0), x, 0.01, memory)
+        x, memory = after.x, after.memory
+
+    for _ in range(3):
+        step()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for _ in range(3):
+            step()
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert peak < x.nbytes / 2 + (8 * kernels.BLOCK * 4 if way == "numpy" or name == "rmsprop" else 0)

@@ -1,0 +1,304 @@
+"""Models as tensors: everything that is done with NumPy vectors, to float tolerance, in every algorithm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import swiftfl
+from swiftfl.algorithms import ALGORITHMS
+from swiftfl.data.digits import digits
+from swiftfl.engines.simulation.checkpoint import restore, save
+from swiftfl.experiment.build import build
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.recipes import recipe
+from swiftfl.recycled import LARGE
+from swiftfl.rules import AdamRule, Clipped, LionRule, RmspropRule, SgdRule, UpdateRule, applied
+from swiftfl.sample import Batch, Slope
+from swiftfl.vector import Statistics, Vector, Weights, consensus, finite, mix, narrow, wide
+from swiftfl.workload.device_check import check_device
+from swiftfl.workload.device_vector import DeviceVector
+from swiftfl.workload.module import ModuleWorkload
+from swiftfl.workload.placement import device_of
+from swiftfl.workload.transfer import chunk_of, view_of
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine")
+DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
+RULES = {
+    "sgd": SgdRule(),
+    "nesterov": SgdRule(0.9, 0.01, nesterov=True),
+    "adam": AdamRule(weight_decay=0.02),
+    "adamw": AdamRule(weight_decay=0.02, decoupled=True),
+    "rmsprop": RmspropRule(momentum=0.5, weight_decay=0.1),
+    "lion": LionRule(weight_decay=0.1),
+    "clipped": Clipped(SgdRule(0.9), 1.0),
+}
+
+
+def pair(seed: int, device: str, size: int = 300) -> tuple[Vector, Any]:
+    x = np.random.default_rng(seed).standard_normal(size).astype(np.float32)
+    return x, DeviceVector(torch.from_numpy(x.copy()).to(device))
+
+
+def near(found: Any, expected: Vector) -> bool:
+    return bool(np.allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6))
+
+
+# --- the vector ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_arithmetic_is_numpys(device: str) -> None:
+    (x, a), (y, b) = pair(0, device), pair(1, device)
+    for found, expected in (
+        (a + b, x + y),
+        (2 * a - b, 2 * x - y),
+        (a / 3, x / 3),
+        (-a * b, -x * y),
+        (np.sqrt(np.abs(a)), np.sqrt(np.abs(x))),
+        (np.sign(a), np.sign(x)),
+        (np.where(a > 0, a, b), np.where(x > 0, x, y)),
+        (a[3:9], x[3:9]),
+        (a.copy(), x),
+        (np.concatenate((a[:5], b[5:])), np.concatenate((x[:5], y[5:]))),
+        (np.append(a, 1.0), np.append(x, 1.0)),
+        (np.zeros_like(a), np.zeros_like(x)),
+        (a + y, x + y),
+        (y + a, x + y),
+        (np.maximum(a, y), np.maximum(x, y)),
+        (np.exp(a), np.exp(x)),
+    ):
+        assert near(found, expected)
+        assert np.asarray(found).dtype == expected.dtype
+    assert math.isclose(a.dot(a), float(x.dot(x)), rel_tol=1e-5)
+    assert math.isclose(np.linalg.norm(a), float(np.linalg.norm(x)), rel_tol=1e-5)
+    assert (a.size, a.shape, a.nbytes, len(a), a.dtype) == (x.size, x.shape, x.nbytes, len(x), x.dtype)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_in_place_and_into_either_side(device: str) -> None:
+    (x, a), (y, b) = pair(0, device), pair(1, device)
+    same = a
+    a += y
+    assert same is a
+    assert near(a, x + y)
+    spare = np.empty_like(a)
+    np.multiply(y, 0.25, out=spare)  # a neighbour's model, straight to the device
+    assert isinstance(spare, DeviceVector)
+    assert near(spare, y * np.float32(0.25))
+    np.multiply(y, b, out=b)  # where an operand is what is written
+    assert near(b, y * y)
+    host = np.zeros(300, dtype=np.float32)
+    np.copyto(host, a)
+    assert np.array_equal(host, np.asarray(a))
+    total = np.zeros(300)
+    total += a  # type: ignore[misc]
+    assert near(total, x + y)
+    a[-10:] = y[-10:]
+    assert np.array_equal(np.asarray(a)[-10:], y[-10:])
+    a[:] = 0.5
+    assert np.asarray(a).tolist() == [0.5] * 300
+
+
+def test_what_may_not_be_written_can_be_read() -> None:
+    x = np.arange(3.0)
+    x.flags.writeable = False
+    assert view_of(x).tolist() == [0.0, 1.0, 2.0]
+    _, a = pair(0, "cpu", 3)
+    assert np.asarray(a + x.astype(np.float32)).shape == (3,)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_not_finite_is_seen(device: str) -> None:
+    _, a = pair(0, device)
+    assert finite(a)
+    a[7] = float("inf")
+    assert not finite(a)
+    assert finite(np.full_like(a, 3e30))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_double_precision_in_two_halves(device: str) -> None:
+    x, a = pair(0, device)
+    numbers = np.linspace(0, 1, 300) / 3
+    halves = DeviceVector(torch.from_numpy(narrow(numbers, x.dtype)).to(device))
+    assert np.allclose(np.asarray(wide(halves, a)), numbers, atol=1e-14)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [300, LARGE + 7])
+@pytest.mark.parametrize("name", RULES)
+def test_rules_and_mixes_are_those_of_numpy(name: str, size: int, device: str) -> None:
+    rule: UpdateRule = RULES[name]
+    (x, a), (y, b), (g, h) = (pair(k, device, size) for k in range(3))
+    w = Weights(0.4, {1: 0.3, 2: 0.3})
+    memory, on_device = rule.init(x), rule.init(a)
+    for step in range(3):
+        half, there = mix(w, x, {1: y}), mix(w, a, {1: y if step else b})
+        assert isinstance(there, DeviceVector)
+        statistics = Statistics(g[:20], 0.1)
+        there_too = Statistics(h[:20], 0.1)
+        after = applied(rule, half, Slope(g, 0.0, statistics), x, 0.01, memory)
+        found = applied(rule, there, Slope(h, 0.0, there_too), a, 0.01, on_device)
+        assert isinstance(found.x, DeviceVector)
+        assert near(found.x, after.x)
+        for key, array in after.memory.items():
+            assert near(found.memory[key], array)
+            assert isinstance(found.memory[key], DeviceVector) == (array.size == size)
+        x, memory, a, on_device = after.x, after.memory, found.x, found.memory
+    assert near(consensus([a, b]), consensus([x, y]))
+
+
+# --- the workload ----------------------------------------------------------------------------------------
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_and_buffers_stay_where_the_model_is(device: str) -> None:
+    plain = ModuleWorkload(net, digits(), seed=1)
+    there = ModuleWorkload(net, digits(), seed=1, device=device, vectors="torch")
+    x, batch = plain.initial(3), Batch(0, 1, np.arange(32))
+    expected, found = plain.gradient(x, batch), there.gradient(there.place(x), batch)
+    assert isinstance(found.g, DeviceVector)
+    assert near(found.g, expected.g)
+    assert math.isclose(found.loss, expected.loss, rel_tol=1e-5)
+    assert found.statistics is not None
+    assert expected.statistics is not None
+    assert near(found.statistics.values, expected.statistics.values)
+    assert there.place(there.place(x)).size == x.size
+    (one,), (other,) = plain.evaluate([x]), there.evaluate([there.place(x)])
+    assert math.isclose(one.loss, other.loss, rel_tol=1e-4)
+
+
+def test_an_evaluation_loads_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from swiftfl.workload import module
+
+    workload = ModuleWorkload(net, digits(), batching="off")
+    loads: list[int] = []
+    own = module.upload
+    monkeypatch.setattr(module, "upload", lambda x, to: (loads.append(x.size), own(x, to)))
+    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 10)
+    x = workload.initial(0)
+    workload.evaluate([x])
+    assert len(loads) == 1
+    workload.gradient(x, Batch(0, 1, np.arange(8)))
+    workload.evaluate([x])  # the gradient has used the module in between
+    assert len(loads) == 2
+
+
+# --- every algorithm, in every engine ------------------------------------------------------------------
+
+
+def trained(name: str, engine: str, vectors: str, **changes: Any) -> Vector:
+    tree = {
+        "model.vectors": vectors, "model.batching": "off", "algorithm.name": name, "engine.name": engine,
+        "engine.epochs": None, "engine.iterations": 40, "topology.clients": 5, **changes,
+    }  # fmt: skip
+    parts = build(recipe("digits").with_changes(tree))
+    run = parts.engine(engine)
+    run.start()
+    run.advance(10**6)
+    kinds = {isinstance(x, DeviceVector) for x in run.models}
+    assert kinds == {vectors == "torch"} or name in SHARED
+    return np.stack([np.asarray(x) for x in run.models])
+
+
+SHARED = {"hogwild", "asysg"}
+"""One cell is everybody's model."""
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_every_algorithm_learns_the_same_with_tensors(name: str) -> None:
+    expected, found = trained(name, "virtual", "numpy"), trained(name, "virtual", "torch")
+    assert np.isfinite(found).all()
+    assert np.allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["swift", "dsgd", "adpsgd"])
+def test_and_in_the_sampled_engine(name: str) -> None:
+    expected, found = trained(name, "sampled", "numpy"), trained(name, "sampled", "torch")
+    assert np.allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_checkpoint_of_tensors_goes_on_as_if_nothing_had_happened() -> None:
+    def world() -> Any:
+        changes = {
+            "model.vectors": "torch",
+            "engine.epochs": None,
+            "engine.iterations": 60,
+            "topology.clients": 4,
+        }
+        return build(recipe("digits").with_changes(changes)).engine("virtual")
+
+    whole, first, second = world(), world(), world()
+    whole.start()
+    whole.advance(60)
+    first.start()
+    first.advance(30)
+    restore(second, save(first))
+    second.advance(30)
+    assert all(isinstance(x, DeviceVector) for x in second.models)
+    assert np.array_equal(np.stack(whole.models), np.stack(second.models))
+
+
+# --- where clients compute -------------------------------------------------------------------------------
+
+
+def test_gpus_are_given_out_in_turn() -> None:
+    gpus = ["cuda:0", "cuda:1", "cuda:2"]
+    assert [device_of("auto", k, gpus) for k in range(5)] == [
+        "cuda:0",
+        "cuda:1",
+        "cuda:2",
+        "cuda:0",
+        "cuda:1",
+    ]
+    assert device_of("cuda", 4, gpus) == "cuda:1"
+    assert device_of("cuda:2", 0, gpus) == "cuda:2"
+    assert device_of("auto", 3, []) == "cpu"
+    with pytest.raises(swiftfl.UserError, match="finds no GPU"):
+        device_of("cuda", 0, [])
+
+
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"])
+def test_a_rank_takes_the_gpu_of_its_number_on_the_machine(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from swiftfl.experiment import build as module
+    from swiftfl.workload import placement
+
+    monkeypatch.setattr(placement, "devices_here", lambda: ["cuda:0", "cuda:1"])
+    monkeypatch.setattr(module, "usable_device", lambda name: name)
+    config = Config().model.model_copy(update={"device": "auto"})
+    monkeypatch.setenv(variable, "3")
+    assert module.build_device(config, "mpi") == "cuda:1"
+    assert module.build_device(config, "virtual") == "cuda:0"
+    assert module.build_device(config, "local") == "cpu"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_self_check_finds_a_device_in_order(device: str) -> None:
+    wrong, speed = check_device(device)
+    assert wrong == []
+    assert speed > 0
+
+
+def test_the_self_check_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    from swiftfl.workload import device_check
+
+    monkeypatch.setattr(device_check, "download", lambda x, to: to.fill(1.0))
+    assert check_device("cpu")[0] == ["numbers that go there and back are not the same"]
+
+
+def test_chunks_by_device() -> None:
+    assert chunk_of("cuda", 4) == 1 << 20
+    assert chunk_of("cpu", 4) > chunk_of("cuda", 4)
+    assert chunk_of("xpu", 8) == chunk_of("cpu", 8)
