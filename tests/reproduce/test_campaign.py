@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from campaign_program import config, planned
+from campaign_program import HELD_AT, config, planned
 
 from swiftfl.errors import UserError
 from swiftfl.experiment.campaign import CampaignProgress, PlannedRun, campaign
@@ -25,12 +25,13 @@ PROGRAM = Path(__file__).parent / "campaign_program.py"
 EPOCHS = 2
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, held_at: Path | None = None) -> subprocess.Popen[bytes]:
     """One run after the other: beside each other, a busy machine could let the second overtake the first."""
-    return subprocess.Popen([sys.executable, str(PROGRAM), str(folder), str(EPOCHS), "1"])
+    environment = {**os.environ, HELD_AT: str(held_at)} if held_at is not None else None
+    return subprocess.Popen([sys.executable, str(PROGRAM), str(folder), str(EPOCHS), "1"], env=environment)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it takes too long"
@@ -88,13 +89,13 @@ def test_a_campaign_that_was_ended_goes_on(
     tmp_path: Path, whole: list[tuple[object, bytes]], number: signal.Signals
 ) -> None:
     first, second, _ = (job.path for job in planned(tmp_path, EPOCHS))
-    process = start(tmp_path)
+    process = start(tmp_path, held_at=second / "checkpoint")
     wait_until(lambda: (first / "summary.json").is_file() and (second / "checkpoint").is_dir())
     workers = workers_of(process.pid)
     assert workers
     process.send_signal(number)
-    process.wait(30)
-    wait_until(lambda: not any(map(alive, workers)), 20)
+    process.wait(120)
+    wait_until(lambda: not any(map(alive, workers)))
     assert not (second / "summary.json").exists()
     assert (second / "checkpoint").is_dir()
     kept = {file: file.stat().st_mtime_ns for file in first.iterdir()}
