@@ -96,11 +96,11 @@ demo: $(INSTALLED)  ## SWIFT against D-SGD with one slow client, in under a minu
 	$(BIN)/swiftfl demo
 
 test: $(INSTALLED) try-mpi try-federation try-notebook try-dashboard  ## the fast tests
-	$(BIN)/python -m pytest $(TWO) -m "not slow"
+	$(BIN)/python -m pytest $(TWO) --once-more -m "not slow"
 
 test-all: $(INSTALLED) try-mpi try-federation try-notebook try-dashboard try-trackers try-integrations try-docs try-chromium  ## all tests, the slow ones too, with their coverage
 	rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/python -m pytest $(TWO) --cov
+	$(BIN)/python -m pytest $(TWO) --once-more --cov
 	@echo "lines that no test runs: make coverage"
 
 test-pythons:  ## a quick part of the tests with every Python from 3.10 to 3.13 that is here

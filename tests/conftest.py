@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 
-pytest_plugins = ["browser_fixtures", "missing_libraries"]
+pytest_plugins = ["browser_fixtures", "missing_libraries", "once_more"]
 
 with contextlib.suppress(ImportError):  # tests of graphs need no torch, and `make test-pythons` may have none
     import torch
