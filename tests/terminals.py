@@ -51,7 +51,7 @@ class Terminal:
         end = time.monotonic() + seconds
         while self._read(0.1) and time.monotonic() < end:
             pass
-        self.process.wait(10)
+        self.process.wait(60)
         return self.text
 
     @property

@@ -55,7 +55,7 @@ class End:
 
 
 def wait(true: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not true():
         assert time.monotonic() < end
         time.sleep(0.002)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,22 +32,26 @@ from swiftfl.verbs import Verb
 from swiftfl.workload.base import Evaluation, Workload
 from worlds import quadratic_setup
 
-LIMIT = 60.0
+LIMIT = 120.0
 """Seconds after which a test gives up."""
+HELD = 0.25
+"""Seconds that a step takes which is held up: a run is not over then before a test has acted."""
 
 
 class Unhurried:
-    """A workload whose every gradient takes some seconds longer."""
+    """A workload whose gradients take some seconds longer, and from step `hold` on `HELD` until `let_go`."""
 
-    def __init__(self, workload: Workload, seconds: float) -> None:
-        self._workload, self._seconds = workload, seconds
+    def __init__(self, workload: Workload, seconds: float, hold: int | None = None) -> None:
+        self._workload, self._seconds, self._hold = workload, seconds, hold
+        self._free = mmap.mmap(-1, 1)  # shared with processes that are forked later
         self.name, self.parameters, self.buffers = workload.name, workload.parameters, workload.buffers
 
     def initial(self, seed: int) -> Vector:
         return self._workload.initial(seed)
 
     def gradient(self, x: Vector, batch: Batch) -> Slope:
-        time.sleep(self._seconds)
+        held = self._hold is not None and batch.counter >= self._hold and not self._free[0]
+        time.sleep(HELD if held else self._seconds)
         return self._workload.gradient(x, batch)
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
@@ -54,6 +59,17 @@ class Unhurried:
 
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         return self._workload.evaluate(xs)
+
+    def let_go(self) -> None:
+        self._free[0] = 1
+        if isinstance(self._workload, Unhurried):
+            self._workload.let_go()
+
+
+def let_go(setup: Setup) -> None:
+    """The test has acted: the run, which was held up in its middle, goes on to its end."""
+    assert isinstance(setup.workload, Unhurried)
+    setup.workload.let_go()
 
 
 def live_setup(
@@ -63,6 +79,7 @@ def live_setup(
     method: str = "ccs",
     dynamics: Dynamics = Dynamics(),
     graph: swiftfl.Topology | None = None,
+    hold: int | None = None,
     **options: Any,
 ) -> Setup:
     graph = graph or (swiftfl.ring(n) if n > 2 else swiftfl.path(n))
@@ -70,7 +87,7 @@ def live_setup(
     given = coefficients.influence.tolist()
     return replace(
         setup,
-        workload=Unhurried(workload, seconds),
+        workload=Unhurried(workload, seconds, hold),
         network=lambda: Membership(graph, given, method, dynamics, 0),
     )
 
@@ -91,7 +108,9 @@ def running(
 def resumed(
     setup: Setup, folder: Path, elapsed: float = 0.0
 ) -> contextlib.AbstractContextManager[LocalEngine]:
-    """A run that goes on from its clients' saves."""
+    """A run that goes on from its clients' saves; nothing holds it up any more."""
+    if isinstance(setup.workload, Unhurried):
+        setup.workload.let_go()
     return running(setup, folder, find_resume_point(folder, setup, elapsed))
 
 

@@ -97,7 +97,7 @@ def test_what_the_background_raises_is_raised_where_its_result_is_asked_for() ->
 
 
 def test_a_run_that_averages_in_the_background_stops_saves_and_resumes(tmp_path: Path) -> None:
-    setup, folder = live_setup(BACKGROUND, method="metropolis", epochs=30), tmp_path / "clients"
+    setup, folder = live_setup(BACKGROUND, method="metropolis", epochs=16, hold=15), tmp_path / "clients"
     with running(setup, folder, patience=LIMIT) as engine:
         under_way(engine, 8)
         engine.stop()
@@ -107,5 +107,5 @@ def test_a_run_that_averages_in_the_background_stops_saves_and_resumes(tmp_path:
     with resumed(setup, folder) as engine:
         assert [start.c for start in engine.resume.starts if start] == stopped_at
         assert engine.wait(LIMIT)
-        assert steps(engine) == [151.0] * 4
+        assert steps(engine) == [81.0] * 4
         assert np.isfinite(engine.models).all()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from in_process_wire import Hub
-from live_worlds import LIMIT, live_setup, replay, resumed, running, under_way, until
+from live_worlds import LIMIT, events, let_go, live_setup, replay, resumed, running, under_way, until
 
 from feedback_codec import HalfWithFeedback
 from swiftfl.algorithm import Algorithm
@@ -194,9 +194,11 @@ def test_codecs_are_found_by_name() -> None:
 def test_who_joins_starts_from_a_neighbours_model(algorithm: Any, method: str, tmp_path: Path) -> None:
     """Also in rounds, where neighbours publish nothing: it starts from what they let be seen."""
     dynamics = Dynamics((Change(None, "join", 3, iteration=30),))
-    setup = live_setup(algorithm, 4, 0.01, method, dynamics, epochs=12, dimension=50)
+    setup = live_setup(algorithm, 4, 0.01, method, dynamics, epochs=12, dimension=50, hold=20)
     setup = replace(setup, codec=HalfWithFeedback)
     with running(setup, tmp_path) as engine:
+        until(lambda: bool(events(engine, "join")), "the join")
+        let_go(setup)
         until(lambda: engine.wait(0.05), "the end")
         (first,) = read_incarnations(tmp_path, 3, 4)
         assert first.how == "model"
@@ -215,7 +217,8 @@ def test_a_run_with_a_codec_stops_goes_on_and_is_replayed(
 ) -> None:
     """Whoever evaluates sees the models themselves; what the codec remembers is in the clients' saves."""
     setup = replace(
-        live_setup(algorithm, seconds=0.002, method=method, epochs=12, dimension=50), codec=HalfWithFeedback
+        live_setup(algorithm, seconds=0.002, method=method, epochs=12, dimension=50, hold=10),
+        codec=HalfWithFeedback,
     )
     folder = tmp_path / "clients"
     with running(setup, folder) as engine:

@@ -96,7 +96,8 @@ def test_a_live_run_stops_goes_on_and_is_replayed(rounds: bool, name: str, tmp_p
     algorithm = dsgd() if rounds else Swift(every(1), SgdRule(0.9))
     method = "metropolis" if rounds else "ccs"
     setup = replace(
-        live_setup(algorithm, seconds=0.002, method=method, epochs=8, dimension=50), codec=make_codec(name)
+        live_setup(algorithm, seconds=0.002, method=method, epochs=8, hold=10, dimension=50),
+        codec=make_codec(name),
     )
     folder = tmp_path / "clients"
     with running(setup, folder) as engine:

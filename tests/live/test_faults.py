@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from live_worlds import (
     Unhurried,
     alive,
     events,
+    let_go,
     live_setup,
     pids,
     replay,
@@ -41,9 +41,6 @@ from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import every
 from swiftfl.vector import Memory, Vector
 
-NOTICED = 2.0
-"""Seconds in which a loss must be noticed."""
-
 
 def resident(pid: int) -> int:
     """Bytes of a process's own memory."""
@@ -56,38 +53,36 @@ def resident(pid: int) -> int:
 def kill(engine: LocalEngine, *clients: int) -> None:
     for i in clients:
         os.kill(pids(engine)[i], signal.SIGKILL)
-    until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss", NOTICED)
+    until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss")
 
 
 def test_a_stopped_neighbour_costs_neither_time_nor_memory() -> None:
     with running(live_setup(Swift(), dimension=20_000, epochs=10_000)) as engine:
         under_way(engine, 20)
-        before, at_first = steps(engine), time.monotonic()
-        time.sleep(1.5)
-        usual = (steps(engine)[0] - before[0]) / (time.monotonic() - at_first)
-        held = {i: resident(engine.pid(i)) for i in (0, 2, 3)}
         os.kill(engine.pid(1), signal.SIGSTOP)
-        time.sleep(0.1)
-        before, stopped_at = steps(engine), time.monotonic()
-        time.sleep(10.0)
-        after, passed = steps(engine), time.monotonic() - stopped_at
-        os.kill(engine.pid(1), signal.SIGCONT)
+        until(lambda: engine.is_stopped(1), "the stop")
+        before, held = steps(engine), {i: resident(engine.pid(i)) for i in (0, 2, 3)}
+        # If models for it piled up, these would be 64 MB.
+        until(lambda: all(steps(engine)[i] > before[i] + 400 for i in (0, 2, 3)), "400 steps of the others")
         for i in (0, 2, 3):
-            assert after[i] - before[i] > 0.2 * usual * passed
             assert resident(engine.pid(i)) < held[i] + (4 << 20)
+        after = steps(engine)
         assert after[1] == before[1]
+        os.kill(engine.pid(1), signal.SIGCONT)
         assert engine.supervisor.lost == []
         until(lambda: steps(engine)[1] > after[1], "the stopped client's next step")
 
 
 @pytest.mark.parametrize("killed", [(1,), (0, 2), (0, 1, 2)])
 def test_survivors_of_a_kill_finish(killed: tuple[int, ...], tmp_path: Path) -> None:
-    with running(live_setup(Swift(), epochs=30), tmp_path / "clients") as engine:
+    setup = live_setup(Swift(), epochs=20, hold=15)
+    with running(setup, tmp_path / "clients") as engine:
         under_way(engine)
         kill(engine, *killed)
+        let_go(setup)
         assert engine.wait(LIMIT)
         assert sorted(engine.supervisor.lost) == list(killed)
-        assert [steps(engine)[i] for i in engine.members()] == [151.0] * (4 - len(killed))
+        assert [steps(engine)[i] for i in engine.members()] == [101.0] * (4 - len(killed))
         assert engine.supervisor.network is not None
         assert engine.supervisor.network.renewals >= 1
         live = engine.models
@@ -95,31 +90,34 @@ def test_survivors_of_a_kill_finish(killed: tuple[int, ...], tmp_path: Path) -> 
         for i in engine.members():
             assert abs(engine.terms[i].w.own + sum(engine.terms[i].w.of.values()) - 1) < 1e-12
             assert not set(engine.terms[i].w.of) & set(killed)
-    again = replay(live_setup(Swift(), epochs=30), tmp_path / "clients")
+    again = replay(setup, tmp_path / "clients")
     for i in engine.members():
         np.testing.assert_array_equal(live[i], again[i])
 
 
 @pytest.mark.parametrize("algorithm", [dsgd(), AllReduceSgd()], ids=lambda a: a.name)
 def test_algorithms_in_rounds_go_on_without_the_lost(algorithm, tmp_path: Path) -> None:
-    with running(live_setup(algorithm, method="metropolis", epochs=12), tmp_path / "clients") as engine:
+    setup = live_setup(algorithm, method="metropolis", epochs=20, hold=15)
+    with running(setup, tmp_path / "clients") as engine:
         under_way(engine)
         kill(engine, 1)
+        let_go(setup)
         assert engine.wait(LIMIT)
         assert engine.supervisor.lost == [1]
-        assert [steps(engine)[i] for i in engine.members()] == [61.0] * 3
+        assert [steps(engine)[i] for i in engine.members()] == [101.0] * 3
         assert np.isfinite(engine.models).all()
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["its save", "a neighbour's model"])
 def test_a_lost_client_comes_back(saved: bool, tmp_path: Path) -> None:
-    setup, folder = live_setup(Swift(rule=SgdRule(0.9)), epochs=24), tmp_path / "clients"
+    setup, folder = live_setup(Swift(rule=SgdRule(0.9)), epochs=24, hold=30), tmp_path / "clients"
     with running(
         setup, folder, restart_lost=True, save_seconds=None, save_steps=4 if saved else None
     ) as engine:
         under_way(engine, 12)
         os.kill(engine.pid(2), signal.SIGKILL)
-        until(lambda: bool(events(engine, "join")), "the return", NOTICED + 5)
+        until(lambda: bool(events(engine, "join")), "the return")
+        let_go(setup)
         assert engine.wait(LIMIT)
         assert engine.supervisor.lost == []
         assert engine.supervisor.restarts == [0, 0, 1, 0]
@@ -132,14 +130,15 @@ def test_a_lost_client_comes_back(saved: bool, tmp_path: Path) -> None:
 
 
 def test_a_client_comes_back_into_rounds(tmp_path: Path) -> None:
-    setup = live_setup(dsgd(), method="metropolis", epochs=60)
+    setup = live_setup(dsgd(), method="metropolis", epochs=40, hold=20)
     with running(setup, tmp_path / "clients", restart_lost=True) as engine:
         under_way(engine, 5)
         os.kill(engine.pid(2), signal.SIGKILL)
-        until(lambda: bool(events(engine, "join")), "the return", NOTICED + 5)
+        until(lambda: bool(events(engine, "join")), "the return")
+        let_go(setup)
         assert engine.wait(LIMIT)
         assert engine.supervisor.lost == []
-        assert steps(engine) == [301.0] * 4
+        assert steps(engine) == [201.0] * 4
 
 
 PARENT = """
@@ -151,7 +150,7 @@ if __name__ == "__main__":
     with running(live_setup(Swift(), epochs=100000), Path(sys.argv[1])) as engine:
         under_way(engine)
         print(engine.fork_server.pid, *pids(engine), flush=True)
-        time.sleep(60)
+        time.sleep(600)
 """
 
 
@@ -168,7 +167,7 @@ def test_nobody_outlives_a_killed_parent(tmp_path: Path) -> None:
             assert all(map(alive, theirs))
         finally:
             parent.kill()
-    until(lambda: not any(map(alive, theirs)), "the end of every client", 5)
+    until(lambda: not any(map(alive, theirs)), "the end of every client")
 
 
 def test_a_full_disk_costs_saves_and_record_but_not_the_training(
@@ -313,7 +312,7 @@ def test_a_killed_fork_server_ends_the_run() -> None:
         assert engine.wait(LIMIT)
         assert sorted(engine.supervisor.lost) == [0, 1, 2, 3]
         assert "(swiftfl-fork), which was killed" in events(engine, "lost")[0]["reason"]
-        until(lambda: not any(map(alive, mine)), "the end of every client", 5)
+        until(lambda: not any(map(alive, mine)), "the end of every client")
 
 
 def test_a_fork_server_that_does_not_respond_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +323,7 @@ def test_a_fork_server_that_does_not_respond_is_killed(monkeypatch: pytest.Monke
         os.kill(server, signal.SIGSTOP)
         engine.close()
         assert not alive(server)
-        until(lambda: not any(map(alive, mine)), "the end of every client", 5)
+        until(lambda: not any(map(alive, mine)), "the end of every client")
 
 
 def test_an_error_in_a_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +342,7 @@ def test_an_error_in_a_client_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_whose_clients_all_died_goes_on_from_their_saves(
     algorithm, method: str, tmp_path: Path
 ) -> None:
-    setup, folder = live_setup(algorithm, method=method, epochs=6), tmp_path / "clients"
+    setup, folder = live_setup(algorithm, method=method, epochs=16, hold=20), tmp_path / "clients"
     with running(setup, folder, save_steps=5) as engine:
         under_way(engine, 12)
         kill(engine, 0, 1, 2, 3)
@@ -353,7 +352,7 @@ def test_a_run_whose_clients_all_died_goes_on_from_their_saves(
         assert len(counters) == 4
         assert all(c % 5 == 0 for c in counters)
         assert again.wait(LIMIT)
-        assert steps(again) == [31.0] * 4
+        assert steps(again) == [81.0] * 4
         live = again.models
     for mine, repeated in zip(live, replay(setup, folder), strict=True):
         np.testing.assert_array_equal(mine, repeated)

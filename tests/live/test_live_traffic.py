@@ -55,7 +55,7 @@ def test_bytes_are_those_that_the_codec_leaves(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["swift C_2", "dsgd"])
 def test_a_resumed_run_counts_on(name: str, tmp_path: Path) -> None:
-    setup = setup_of(name, epochs=12, seconds=0.01)
+    setup = setup_of(name, epochs=12, seconds=0.01, hold=10)
     with running(setup, tmp_path) as engine:
         under_way(engine, 5)
         engine.stop()

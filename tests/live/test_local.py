@@ -10,6 +10,7 @@ import pytest
 from live_worlds import (
     LIMIT,
     alive,
+    let_go,
     live_setup,
     pids,
     replay,
@@ -161,7 +162,7 @@ def test_a_count_of_iterations_ends_a_run() -> None:
 
 @pytest.mark.parametrize(("algorithm", "method"), [(Swift(rule=SgdRule(0.9)), "ccs"), (dsgd(), "metropolis")])
 def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp_path: Path) -> None:
-    setup, folder = live_setup(algorithm, method=method, epochs=12), tmp_path / "clients"
+    setup, folder = live_setup(algorithm, method=method, epochs=12, hold=10), tmp_path / "clients"
     with running(setup, folder) as engine:
         under_way(engine, 5)
         engine.stop()
@@ -172,6 +173,7 @@ def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp
     assert [start.c for start in point.starts if start] == steps(engine)
     if setup.algorithm.in_rounds:
         assert len(set(steps(engine))) == 1
+    let_go(setup)
     with running(setup, folder, point) as engine:
         assert engine.wait(LIMIT)
         assert steps(engine) == [61.0] * 4

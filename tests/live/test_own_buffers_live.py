@@ -51,7 +51,7 @@ def test_buffers_stay_with_their_client_in_processes(name: str, tmp_path: Path) 
 def test_a_run_that_goes_on_keeps_them(name: str, tmp_path: Path) -> None:
     """They go on from where they were saved, on their way to i."""
     setup, folder = tagged_setup(ALGORITHMS[name], epochs=40), tmp_path / "clients"
-    setup = replace(setup, workload=Unhurried(setup.workload, 0.003))
+    setup = replace(setup, workload=Unhurried(setup.workload, 0.003, hold=10))
     with running(setup, folder, patience=LIMIT) as engine:
         under_way(engine, 5)
         engine.stop()

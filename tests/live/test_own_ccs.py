@@ -10,7 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, events, live_setup, pids, replay, resumed, running, steps, under_way, until
+from live_worlds import (
+    LIMIT,
+    events,
+    let_go,
+    live_setup,
+    pids,
+    replay,
+    resumed,
+    running,
+    steps,
+    under_way,
+    until,
+)
 
 import swiftfl
 from swiftfl.algorithm import Algorithm
@@ -100,7 +112,7 @@ def test_before_the_first_step(algorithm, scores: np.ndarray | None, tmp_path: P
 )
 def test_after_deaths(algorithm, scores: np.ndarray | None, tmp_path: Path) -> None:
     """One alone, then two at once."""
-    setup, folder = setup_of(algorithm, scores, epochs=40), tmp_path / "clients"
+    setup, folder = setup_of(algorithm, scores, epochs=30, hold=30), tmp_path / "clients"
     first, last = central(setup, {2}), central(setup, {2, 5, 6})
     with running(setup, folder) as engine:
         under_way(engine)
@@ -108,6 +120,7 @@ def test_after_deaths(algorithm, scores: np.ndarray | None, tmp_path: Path) -> N
         until(lambda: all(adopted(folder, i)[-1] == first[i] for i in first), "the use of new weights")
         kill(engine, 5, 6)
         selected(engine, 3)
+        let_go(setup)
         assert engine.wait(LIMIT)
         figures, live = engine.figures(), engine.models
     assert figures["ccs"]["runs"] == 4
@@ -159,7 +172,7 @@ def test_a_message_that_is_lost_holds_up_nobody(
             tell(self, neighbour, message)
 
     monkeypatch.setattr(SharedMemoryTransport, "tell", lossy)
-    setup, folder = setup_of(algorithm, epochs=40), tmp_path / "clients"
+    setup, folder = setup_of(algorithm, epochs=40, hold=80), tmp_path / "clients"
     with running(setup, folder) as engine:
         under_way(engine)
         kill(engine, 2)
@@ -168,6 +181,7 @@ def test_a_message_that_is_lost_holds_up_nobody(
         assert [e["epoch"] for e in events(engine, "ccs")] == [0]
         kill(engine, 4)
         selected(engine, 2)
+        let_go(setup)
         assert engine.wait(LIMIT)
         live = engine.models
     last = central(setup, {2, 4})
@@ -178,7 +192,7 @@ def test_a_message_that_is_lost_holds_up_nobody(
 
 def test_a_stopped_neighbour_holds_up_nobodys_steps(tmp_path: Path) -> None:
     """CCS waits for it, the clients do not; when it goes on, all get their weights."""
-    setup, folder = setup_of(Swift(), epochs=60), tmp_path / "clients"
+    setup, folder = setup_of(Swift(), epochs=40, hold=80), tmp_path / "clients"
     with running(setup, folder) as engine:
         under_way(engine)
         os.kill(engine.pid(0), signal.SIGSTOP)
@@ -188,6 +202,7 @@ def test_a_stopped_neighbour_holds_up_nobodys_steps(tmp_path: Path) -> None:
         assert [e["epoch"] for e in events(engine, "ccs")] == [0]
         os.kill(engine.pid(0), signal.SIGCONT)
         selected(engine, 1)
+        let_go(setup)
         assert engine.wait(LIMIT)
     last = central(setup, {6})
     assert all(adopted(folder, i)[-1] == last[i] for i in engine.members())
@@ -195,16 +210,17 @@ def test_a_stopped_neighbour_holds_up_nobodys_steps(tmp_path: Path) -> None:
 
 @both
 def test_one_that_comes_back_selects_again(algorithm, tmp_path: Path) -> None:
-    setup, folder = setup_of(algorithm, epochs=160), tmp_path / "clients"
+    setup, folder = setup_of(algorithm, epochs=40, hold=80), tmp_path / "clients"
     with running(setup, folder, restart_lost=True, save_seconds=None) as engine:
         under_way(engine, 12)
         os.kill(engine.pid(2), signal.SIGKILL)
         until(lambda: bool(events(engine, "join")), "the return")
         epoch = int(engine.figures()["renewals"])
         selected(engine, epoch)
+        let_go(setup)
         assert engine.wait(LIMIT)
         assert engine.supervisor.lost == []
-        assert steps(engine) == [801.0] * GRAPH.n
+        assert steps(engine) == [201.0] * GRAPH.n
         live = engine.models
     last = central(setup, set())
     assert all(adopted(folder, i)[-1] == last[i] for i in range(GRAPH.n))
@@ -230,12 +246,12 @@ def test_a_stop_during_the_first_selection(
         until(lambda: engine.is_stopped(3), "the stop of client 3")
         assert not engine.status.started
         engine.stop()
-        assert engine.wait(20.0)
+        assert engine.wait(LIMIT)
         assert engine.supervisor.lost == [3]
 
 
 def test_a_run_that_goes_on_selects_anew(tmp_path: Path) -> None:
-    setup, folder = setup_of(dsgd(), epochs=30), tmp_path / "clients"
+    setup, folder = setup_of(dsgd(), epochs=16, hold=15), tmp_path / "clients"
     with running(setup, folder) as engine:
         under_way(engine)
         engine.stop()

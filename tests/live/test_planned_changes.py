@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from in_process_job import Ranks
-from live_worlds import check_conditions, events, live_setup, replay, running, steps, until
+from live_worlds import check_conditions, events, let_go, live_setup, replay, running, steps, until
 
 from swiftfl.algorithms import AllReduceSgd, Swift, dsgd
 from swiftfl.engines import Setup
@@ -57,6 +57,13 @@ def started(
     ranks.to_the_end()
 
 
+def happened(setup: Setup, engine: LocalEngine | MpiEngine, *kinds: str) -> None:
+    """Wait for changes, for which the run is held up: it could be over before somebody orders them."""
+    for kind in kinds:
+        until(lambda kind=kind: bool(events(engine, kind)), kind)  # type: ignore[misc]
+    let_go(setup)
+
+
 def to_the_end(engine: LocalEngine | MpiEngine) -> None:
     until(lambda: engine.wait(0.05), "the end")
 
@@ -87,8 +94,9 @@ def test_an_edge_goes_another_comes_and_a_client_joins(
         Change(None, "edge_up", edge=(1, 3), iteration=60),
         Change(0.4, "join", 4),
     )
-    setup = setup_of(name, *changes, ccs=ccs)
+    setup = setup_of(name, *changes, ccs=ccs, hold=60)
     with started(kind, setup, tmp_path) as engine:
+        happened(setup, engine, "edge_down", "edge_up", "join")
         to_the_end(engine)
         found = [row for row in engine.supervisor._log if row["event"] not in ("renew", "ccs")]
         assert sorted(row["event"] for row in found) == ["edge_down", "edge_up", "join"]
@@ -112,8 +120,9 @@ def test_an_edge_goes_another_comes_and_a_client_joins(
 @ENGINES
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_nobody_waits_for_a_client_that_leaves(name: str, kind: str, tmp_path: Path) -> None:
-    setup = setup_of(name, Change(None, "leave", 2, iteration=80), epochs=12)
+    setup = setup_of(name, Change(None, "leave", 2, iteration=80), epochs=12, hold=20)
     with started(kind, setup, tmp_path) as engine:
+        happened(setup, engine, "leave")
         to_the_end(engine)
         taken = steps(engine)
         assert 1 < taken[2] < 61
@@ -132,8 +141,9 @@ def test_nobody_waits_for_a_client_that_leaves(name: str, kind: str, tmp_path: P
 @BOTH
 def test_a_client_leaves_and_joins_again(name: str, tmp_path: Path) -> None:
     changes = Change(None, "leave", 2, iteration=40), Change(None, "join", 2, iteration=120)
-    setup = setup_of(name, *changes)
+    setup = setup_of(name, *changes, hold=40)
     with started("local", setup, tmp_path) as engine:
+        happened(setup, engine, "leave", "join")
         to_the_end(engine)
         assert [row["event"] for row in engine.supervisor._log if "client" in row] == ["leave", "join"]
         assert engine.members() == list(range(N))
@@ -143,8 +153,9 @@ def test_a_client_leaves_and_joins_again(name: str, tmp_path: Path) -> None:
 
 @ENGINES
 def test_a_reduction_is_over_those_who_are_there(kind: str, tmp_path: Path) -> None:
-    setup = setup_of("allreduce", Change(0.1, "leave", 1), Change(0.2, "join", 4))
+    setup = setup_of("allreduce", Change(0.1, "leave", 1), Change(0.2, "join", 4), hold=30)
     with started(kind, setup, tmp_path) as engine:
+        happened(setup, engine, "leave", "join")
         to_the_end(engine)
         assert engine.members() == [0, 2, 3, 4]
         models = engine.models
@@ -157,7 +168,7 @@ def test_a_reduction_is_over_those_who_are_there(kind: str, tmp_path: Path) -> N
 def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp_path: Path) -> None:
     """The first session has no client 4, the second starts without the edge, the third with client 4."""
     changes = Change(None, "edge_down", edge=(1, 2), iteration=30), Change(None, "join", 4, iteration=150)
-    setup = setup_of(name, *changes, Change(None, "edge_up", edge=(0, 2), iteration=30))
+    setup = setup_of(name, *changes, Change(None, "edge_up", edge=(0, 2), iteration=30), hold=45)
 
     def session(elapsed: float | None) -> contextlib.AbstractContextManager[LocalEngine | MpiEngine]:
         resume = None if elapsed is None else find_resume_point(tmp_path, setup, elapsed)
@@ -175,6 +186,7 @@ def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp
         engine.stop()
         to_the_end(engine)
         assert not events(engine, "edge_down"), "it had happened before"
+    let_go(setup)
     with session(engine.now) as engine:
         assert engine.members() == list(range(N))
         to_the_end(engine)
@@ -189,13 +201,14 @@ def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp
 def test_clients_that_select_their_weights_go_on_after_a_stop(name: str, kind: str, tmp_path: Path) -> None:
     """One leaves, the run is stopped, goes on without it, and another one joins."""
     changes = Change(None, "leave", 2, iteration=30), Change(None, "join", 4, iteration=120)
-    setup = setup_of(name, *changes, ccs="distributed")
+    setup = setup_of(name, *changes, ccs="distributed", hold=40)
     with started(kind, setup, tmp_path) as engine:
         until(lambda: any(row["epoch"] for row in events(engine, "ccs")), "the renewal")
         engine.stop()
         to_the_end(engine)
         assert events(engine, "leave")
     with started(kind, setup, tmp_path, find_resume_point(tmp_path, setup, engine.now)) as engine:
+        happened(setup, engine, "join")
         to_the_end(engine)
         assert engine.members() == [0, 1, 3, 4]
         assert events(engine, "join")
@@ -216,7 +229,7 @@ def test_a_client_that_is_alone_and_has_passed_the_common_round_is_waited_for() 
         status.place(i, c)
         status.enter(i, HOLDING)
     holding = {0: HOLDING, 1: HOLDING}
-    until(lambda: common.pause(holding, 0) is None and status.order(57) == "go_on", "a later round", 5.0)
+    until(lambda: common.pause(holding, 0) is None and status.order(57) == "go_on", "a later round")
     for i in (0, 1):
         status.place(i, 58)
     assert common.pause(holding, 0) == 58
@@ -226,9 +239,11 @@ def test_a_client_that_is_alone_and_has_passed_the_common_round_is_waited_for() 
 def test_weights_that_clients_have_selected_are_checked(kind: str, tmp_path: Path) -> None:
     """Against those that a central renewal gives: with the same digest they are the same."""
     setup = setup_of(
-        "swift", Change(None, "edge_up", edge=(1, 3), iteration=40), ccs="distributed", epochs=12
+        "swift", Change(None, "edge_up", edge=(1, 3), iteration=40), ccs="distributed", epochs=12, hold=20
     )
     with started(kind, setup, tmp_path) as engine:
+        until(lambda: len(events(engine, "ccs")) == 2, "the renewal")
+        let_go(setup)
         to_the_end(engine)
         assert [row.get("checked") for row in events(engine, "ccs")] == [None, "abcd"]
         assert engine.supervisor.warnings == []

@@ -35,7 +35,14 @@ def poisoned() -> PoisonedCodec:
 )
 def test_a_run_stops_goes_on_and_is_replayed(algorithm: Algorithm[Verb], method: str, tmp_path: Path) -> None:
     setup = live_setup(
-        RobustMixing(algorithm, ClippedMixing()), 5, 0.002, method, graph=GRAPH, epochs=10, dimension=50
+        RobustMixing(algorithm, ClippedMixing()),
+        5,
+        0.002,
+        method,
+        graph=GRAPH,
+        epochs=10,
+        dimension=50,
+        hold=10,
     )
     setup = replace(setup, codec=poisoned)
     folder = tmp_path / "clients"

@@ -95,16 +95,15 @@ def test_no_read_is_torn(start: Callable[..., BaseProcess]) -> None:
     start(write_for_ever, plan, size)
     until(lambda: newest(wire, 0)[1] > 0)
     last = reads = 0
-    end = time.monotonic() + 1.0
-    while time.monotonic() < end:
+    end = time.monotonic() + LONG
+    while last < 300 or reads < 300:
+        assert time.monotonic() < end, (last, reads)
         seen = wire.read(0, lambda x, version: (float(x.min()), float(x.max()), version))
         assert seen is not None
         low, high, version = seen
         assert low == high == version >= last
         last = version
         reads += 1
-    assert reads > 20
-    assert last > 20
 
 
 def test_a_view_cannot_be_written() -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from live_worlds import (
     Unhurried,
     alive,
     events,
+    let_go,
     live_setup,
     pids,
     replay,
@@ -39,6 +39,9 @@ from swiftfl.graph import ring
 from swiftfl.graph.matchings import matching_plan
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
+
+PATIENCE = 3.0
+"""Seconds until a client is given up that does not stop: enough for the others to stop on a busy machine."""
 
 
 class Failing(Unhurried):
@@ -72,9 +75,12 @@ def with_workload(setup: Setup, workload: Unhurried) -> Setup:
 
 
 def test_a_signal_without_a_name_is_a_loss_like_any_other() -> None:
-    with running(live_setup(Swift(), epochs=20)) as engine:
+    setup = live_setup(Swift(), epochs=20, hold=15)
+    with running(setup) as engine:
         under_way(engine)
         os.kill(pids(engine)[1], 37)
+        until(lambda: engine.supervisor.lost == [1], "the loss")
+        let_go(setup)
         assert engine.wait(LIMIT)
         assert [row["reason"] for row in events(engine, "lost")] == ["killed by signal 37"]
         assert [steps(engine)[i] for i in engine.members()] == [101.0] * 3
@@ -135,7 +141,7 @@ def test_a_failing_supervisor_is_an_error_and_the_run_can_be_resumed(
         tick(supervisor, living)  # type: ignore[arg-type]
 
     tick = Supervisor.tick
-    setup, folder = live_setup(algorithm, method=method, epochs=8), tmp_path / "clients"
+    setup, folder = live_setup(algorithm, method=method, epochs=16, hold=20), tmp_path / "clients"
     with monkeypatch.context() as patched, running(setup, folder, save_steps=5) as engine:
         patched.setattr(Supervisor, "tick", fails)
         with pytest.raises(
@@ -147,7 +153,7 @@ def test_a_failing_supervisor_is_an_error_and_the_run_can_be_resumed(
     with resumed(setup, folder) as engine:
         assert engine.resume.iteration >= 4 * 4
         assert engine.wait(LIMIT)
-        assert steps(engine) == [41.0] * 4
+        assert steps(engine) == [81.0] * 4
 
 
 # --- many clients ----------------------------------------------------------------------------------
@@ -241,13 +247,13 @@ def test_a_client_that_seems_to_wait_is_given_up_when_all_others_have_finished()
 def test_a_client_that_is_stopped_while_it_waits_does_not_cost_the_others_their_saves(tmp_path: Path) -> None:
     """In rounds everybody waits then, and it has to be found out for whom."""
     setup, folder = live_setup(dsgd(), method="metropolis", epochs=10_000), tmp_path / "clients"
-    with running(setup, folder, patience=1.0, stall_seconds=1.0) as engine:
+    with running(setup, folder, patience=PATIENCE, stall_seconds=1.0) as engine:
         under_way(engine)
         pid = pids(engine)[1]
 
         def stopped_while_it_waits() -> bool:
             os.kill(pid, signal.SIGSTOP)
-            until(lambda: engine.is_stopped(1), "the stop", 5)
+            until(lambda: engine.is_stopped(1), "the stop")
             if engine.status.waits(1):
                 return True
             os.kill(pid, signal.SIGCONT)
@@ -259,30 +265,38 @@ def test_a_client_that_is_stopped_while_it_waits_does_not_cost_the_others_their_
         assert engine.wait(LIMIT)
         assert engine.stopped
         (lost,) = events(engine, "lost")
-        assert (lost["client"], lost["reason"]) == (1, "did not stop within 1 s")
+        assert (lost["client"], lost["reason"]) == (1, f"did not stop within {PATIENCE:g} s")
     setup.__dict__["epochs"] = 4
     point = find_resume_point(folder, setup)
     assert all(start is not None and start.c > 3 for start in point.starts)
     assert point.notes[0].startswith("clients [1] have no save of round")
 
 
-@pytest.mark.parametrize(("algorithm", "method"), [(Swift(), "ccs"), (dsgd(), "metropolis")])
-@pytest.mark.parametrize("all_others_finish", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "method", "all_others_finish"),
+    [
+        (Swift(), "ccs", True),
+        pytest.param(Swift(), "ccs", False, marks=pytest.mark.slow),
+        pytest.param(dsgd(), "metropolis", True, marks=pytest.mark.slow),
+        (dsgd(), "metropolis", False),
+    ],
+)
 def test_a_blocked_client_does_not_keep_the_others_from_stopping(
     algorithm, method: str, all_others_finish: bool, tmp_path: Path
 ) -> None:
     epochs = 4 if all_others_finish else 400
     setup, folder = live_setup(algorithm, method=method, epochs=epochs), tmp_path / "clients"
     workload = Blocking(setup.workload, 0.0)
-    with running(with_workload(setup, workload), folder, save_steps=5, patience=1.0) as engine:
+    with running(with_workload(setup, workload), folder, save_steps=5, patience=PATIENCE) as engine:
         until(lambda: steps(engine)[1] == 8.0, "the step that blocks")
-        time.sleep(0.2)
+        if all_others_finish and not setup.algorithm.in_rounds:
+            until(lambda: [steps(engine)[i] for i in (0, 2, 3)] == [21.0] * 3, "the end of the others")
         engine.stop()
         assert engine.wait(LIMIT)
         assert engine.stopped
         (lost,) = events(engine, "lost")
         assert lost["client"] == 1
-        assert lost["reason"] == "did not stop within 1 s"
+        assert lost["reason"] == f"did not stop within {PATIENCE:g} s"
     workload.forgiven = True
     if not all_others_finish:
         setup.__dict__["epochs"] = 8
@@ -300,7 +314,7 @@ def test_a_blocked_client_does_not_keep_the_others_from_stopping(
 
 
 def test_the_clock_goes_on_after_a_resume(tmp_path: Path) -> None:
-    setup, folder = live_setup(Swift(), epochs=10), tmp_path / "clients"
+    setup, folder = live_setup(Swift(), epochs=16, hold=15), tmp_path / "clients"
     with running(setup, folder) as engine:
         assert engine.now == 0.0
         under_way(engine, 10)
@@ -314,7 +328,7 @@ def test_the_clock_goes_on_after_a_resume(tmp_path: Path) -> None:
         assert engine.iteration == engine.resume.iteration
         assert engine.wait(LIMIT)
         assert engine.now > first
-        assert engine.epochs() == [10.0] * 4
+        assert engine.epochs() == [16.0] * 4
         assert all(now > before for now, before in zip(engine.seconds()["compute"], computed, strict=True))
         assert engine.figures()["wall_seconds"] == engine.now
 
@@ -322,7 +336,7 @@ def test_the_clock_goes_on_after_a_resume(tmp_path: Path) -> None:
 # --- replay after kills ----------------------------------------------------------------------------
 
 
-def in_rounds(name: str, n: int, epochs: int = 40) -> Setup:
+def in_rounds(name: str, n: int, epochs: int = 40, hold: int | None = None) -> Setup:
     graph = ring(n)
     algorithm = {
         "dsgd": dsgd(),
@@ -330,16 +344,18 @@ def in_rounds(name: str, n: int, epochs: int = 40) -> Setup:
         "matcha": Matcha(matching_plan(graph, 0.7)),
         "gossip": Gossip(graph),
     }[name]
-    return live_setup(algorithm, n=n, seconds=0.002, method="metropolis", epochs=epochs)
+    return live_setup(algorithm, n=n, seconds=0.002, method="metropolis", epochs=epochs, hold=hold)
 
 
 @pytest.mark.parametrize("name", ["dsgd", "pasgd", "matcha", "gossip"])
 def test_rounds_are_replayed_after_several_kills(name: str, tmp_path: Path) -> None:
-    setup, folder = in_rounds(name, 6), tmp_path / "clients"
+    setup, folder = in_rounds(name, 6, hold=100), tmp_path / "clients"
     with running(setup, folder) as engine:
         for victim, at in ((1, 20), (4, 60), (2, 100)):
             until(lambda at=at: max(steps(engine)) >= at, f"step {at}")  # type: ignore[misc]
             os.kill(pids(engine)[victim], signal.SIGKILL)
+        until(lambda: len(engine.supervisor.lost) == 3, "three losses")
+        let_go(setup)
         assert engine.wait(LIMIT)
         assert sorted(engine.supervisor.lost) == [1, 2, 4]
         live, members = engine.models, engine.members()
@@ -349,13 +365,14 @@ def test_rounds_are_replayed_after_several_kills(name: str, tmp_path: Path) -> N
 
 
 def test_rounds_are_replayed_after_kills_and_restarts(tmp_path: Path) -> None:
-    setup, folder = in_rounds("dsgd", 5, epochs=300), tmp_path / "clients"
+    setup, folder = in_rounds("dsgd", 5, epochs=100, hold=400), tmp_path / "clients"
     with running(setup, folder, restart_lost=True, save_steps=20) as engine:
         for count, victim in enumerate((1, 3, 1), start=1):
             before = max(steps(engine))
             until(lambda c=before: min(steps(engine)) >= c + 30, "further rounds")  # type: ignore[misc]
             os.kill(engine.pid(victim), signal.SIGKILL)
             until(lambda count=count: len(events(engine, "join")) == count, "the return")  # type: ignore[misc]
+        let_go(setup)
         assert engine.wait(LIMIT)
         assert engine.supervisor.lost == []
         live = engine.models
@@ -377,7 +394,7 @@ def test_a_client_that_is_back_after_the_last_round_stays_lost(tmp_path: Path) -
 
 
 def test_who_was_lost_long_before_a_stop_comes_back_from_a_neighbours_save(tmp_path: Path) -> None:
-    setup, folder = in_rounds("dsgd", 5), tmp_path / "clients"
+    setup, folder = in_rounds("dsgd", 5, hold=60), tmp_path / "clients"
     with running(setup, folder, save_steps=10) as engine:
         under_way(engine, 15)
         os.kill(engine.pid(2), signal.SIGKILL)
@@ -390,6 +407,7 @@ def test_who_was_lost_long_before_a_stop_comes_back_from_a_neighbours_save(tmp_p
     assert len({start.c for start in starts}) == 1
     assert starts[2].client in (1, 3)
     assert point.notes == (f"clients [2] have no save of round {starts[0].c} and start from a neighbour's",)
+    let_go(setup)
     with running(setup, folder, point) as engine:
         assert engine.wait(LIMIT)
         live = engine.models

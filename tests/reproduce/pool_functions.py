@@ -54,7 +54,7 @@ def diverging(parameters: dict[str, float]) -> dict[str, object]:
 def save_when_interrupted(report: Report, file: str) -> None:
     Path(file).with_suffix(".begun").touch()
     try:
-        time.sleep(60)
+        time.sleep(600)
     except KeyboardInterrupt:
         Path(file).write_text("saved")
         raise

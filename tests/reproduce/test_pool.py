@@ -73,7 +73,7 @@ def test_an_error_of_the_caller_ends_the_workers(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="of the caller"):
         run_jobs([job("a", "save_when_interrupted", file=str(tmp_path / "a"))], 1, lambda event: None, tick)
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - began < 500
 
 
 PROGRAM = """
@@ -93,13 +93,13 @@ def test_a_stop_lets_the_workers_save(tmp_path: Path, number: signal.Signals) ->
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)])
     wait_for(tmp_path / "a.begun", tmp_path / "b.begun")
     process.send_signal(number)
-    assert process.wait(60) == (-9 if number == signal.SIGKILL else 130)
+    assert process.wait(120) == (-9 if number == signal.SIGKILL else 130)
     wait_for(tmp_path / "a", tmp_path / "b")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "a.begun", "b", "b.begun"]
 
 
 def wait_for(*files: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not all(file.exists() for file in files):
         assert time.monotonic() < deadline, "it takes too long"
         time.sleep(0.02)
