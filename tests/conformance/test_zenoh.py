@@ -9,9 +9,6 @@ from swiftfl.transports.registry import TRANSPORTS
 
 pytest.importorskip("zenoh")
 
-# Ends sometimes do not find each other within a minute while two tests run side by side.
-pytestmark = pytest.mark.slow
-
 QUICK = (
     "newest_wins",
     "never_torn",

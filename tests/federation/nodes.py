@@ -61,6 +61,7 @@ class Federation:
     def __init__(
         self, root: Path, n: int, edges: Iterable[tuple[int, int]], influence: list[float] | None = None
     ) -> None:
+        self.meet_seconds = 1.0
         self.root, self.n, self.edges = root, n, {tuple(sorted(edge)) for edge in edges}
         self.influence = influence or [1.0 / n] * n
         self.addresses = [f"tcp/127.0.0.1:{port}" for port in free_ports(n)]
@@ -99,7 +100,12 @@ class Federation:
         self, i: int, policy: InfluencePolicy | None = None, setup: Setup | None = None, **more: Any
     ) -> Node:
         node = self.nodes[i] = Node(
-            self.plan(i), setup or setup_of(i, **more), self.said[i].append, policy, save_seconds=0.5
+            self.plan(i),
+            setup or setup_of(i, **more),
+            self.said[i].append,
+            policy,
+            save_seconds=0.5,
+            meet_seconds=self.meet_seconds,
         )
         thread = self.threads[i] = threading.Thread(target=node.train, daemon=True)
         thread.start()

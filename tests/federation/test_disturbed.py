@@ -24,10 +24,8 @@ from swiftfl.vector import Vector
 
 pytest.importorskip("zenoh")
 
-# Ends sometimes do not find each other within a minute while two tests run side by side.
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 def test_a_link_that_is_cut_and_heals(tmp_path: Path) -> None:
     """On a path 0-1-2 the link 1-2 breaks: two federations, and one again; nobody is started anew."""
     path = Federation(tmp_path, 3, ((0, 1), (1, 2)))

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nodes import Federation, setup_of, until
+from nodes import LIMIT, Federation, setup_of, until
 
 from swiftfl.errors import UserError
 from swiftfl.federation.membership import InfluencePolicy
 from swiftfl.federation.node import node_setup
+from swiftfl.transports.wire import Refusal
 
 pytest.importorskip("zenoh")
-
-# Ends sometimes do not find each other within a minute while two tests run side by side.
-pytestmark = pytest.mark.slow
 
 SQUARE = ((0, 1), (1, 2), (2, 3), (0, 3), (0, 2))
 
@@ -46,6 +44,7 @@ def test_start_in_any_order_loss_and_return(square: Federation) -> None:
     assert any("again" in line for line in square.said[0])
 
 
+@pytest.mark.slow
 def test_a_partition_trains_on_and_heals(tmp_path: Path) -> None:
     line = Federation(tmp_path, 4, ((0, 1), (1, 2), (2, 3)))
     try:
@@ -63,14 +62,20 @@ def test_a_partition_trains_on_and_heals(tmp_path: Path) -> None:
         line.close()
 
 
-def test_who_comes_late_takes_a_neighbours_model(square: Federation) -> None:
-    square.start(0)
-    until(lambda: square.nodes[0].control.c > 100, "steps of node 0, alone")
-    late = square.start(1)
-    assert "the model of n0" in late.how_started
-    square.settle(0, 1)
+def test_who_comes_late_takes_a_neighbours_model(tmp_path: Path) -> None:
+    pair = Federation(tmp_path, 2, ((0, 1),))
+    try:
+        pair.start(0)
+        until(lambda: pair.nodes[0].control.c > 100, "steps of node 0, alone")
+        pair.meet_seconds = LIMIT  # it goes on as soon as it has found its only neighbour
+        late = pair.start(1)
+        assert "the model of n0" in late.how_started
+        pair.settle(0, 1)
+    finally:
+        pair.close()
 
 
+@pytest.mark.slow
 def test_a_consensus_is_the_mean_of_all_models_everywhere(square: Federation) -> None:
     for i in range(4):
         square.start(i, epochs=1)
@@ -104,6 +109,32 @@ def test_measured_influence_keeps_the_objective(tmp_path: Path) -> None:
         pair.close()
 
 
+def test_models_that_are_not_finite_are_refused_with_their_sender(tmp_path: Path) -> None:
+    pair = Federation(tmp_path, 2, ((0, 1),))
+    try:
+        node, broken = pair.start(0), pair.start(1)
+        publish = broken.connection.transport.publish
+        broken.connection.transport.publish = (  # type: ignore[method-assign]
+            lambda x, version: publish(np.full_like(x, np.nan), version)
+        )
+        refusals = node.connection.wire.refusals
+        until(lambda: refusals.of("n1", Refusal.NOT_FINITE) > 5, "refusals")
+        step = node.control.c
+        until(lambda: node.control.c > step + 20, "further steps")
+        assert np.isfinite(node.x).all()
+        assert set(refusals.by_sender()["n1"]) == {"NOT_FINITE"}
+    finally:
+        pair.close()
+
+
+def test_each_start_has_a_larger_number_also_without_a_save(square: Federation) -> None:
+    """Else neighbours would take what it sends for older than what they have."""
+    first = square.start(0)
+    square.stop(0, save=False)
+    assert square.start(0).incarnation > first.incarnation
+
+
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_left_out(square: Federation) -> None:
     square.start(0)
     until(lambda: square.nodes[0].control.c > 20, "steps")

@@ -17,9 +17,6 @@ from swiftfl.loop.peer import Peer
 
 pytest.importorskip("zenoh")
 
-# Ends sometimes do not find each other within a minute while two tests run side by side.
-pytestmark = pytest.mark.slow
-
 
 def loop(federation: Federation, i: int, found: dict[int, torch.Tensor], together: threading.Barrier) -> None:
     """Each node pulls its parameter towards its own number."""

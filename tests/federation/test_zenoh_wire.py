@@ -126,6 +126,21 @@ def test_a_lost_answer_is_asked_for() -> None:
     pair.close()
 
 
+def test_what_came_before_its_sender_was_seen_comes_again() -> None:
+    """It waits for a receive, is given up because its sender appears only now, and is not lost by that."""
+    pair, data, here = Pair(), model(), buffer()
+    send = pair.wires[0].send(data, 1, MODEL)
+    wait(lambda: pair.wires[1]._edges[0].held[MODEL])
+    pair.wires[1].forget(0)
+    pair.wires[1].forget(0)  # as when it is told twice
+    receive = pair.wires[1].receive(here, 0, MODEL)
+    wait(lambda: pair.wires[0].completed([send]))
+    assert pair.wires[1].completed([receive]) == [(0, data.size)]
+    assert (here == data).all()
+    assert pair.refused() == 0
+    pair.close()
+
+
 def test_bad_messages_are_refused_and_counted() -> None:
     pair = Pair()
     wire = pair.wires[1]

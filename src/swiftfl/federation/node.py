@@ -22,16 +22,18 @@ from swiftfl.federation.connection import Connection
 from swiftfl.federation.control import NodeControl
 from swiftfl.federation.membership import InfluencePolicy, NodeMembership
 from swiftfl.federation.plan import NodePlan
+from swiftfl.files import write_atomically
 from swiftfl.sample import Batch
 from swiftfl.vector import Vector, finite
 
 _NO_END = 1 << 60
-_MEET_SECONDS = 1.5  # to find neighbours that are there already,
+_MEET_SECONDS = 3.0  # to find neighbours that are there already,
 _MODEL_SECONDS = 30.0  # and then for their models to arrive
 _FIRST_YEAR = (
     1767225600  # 2026: incarnations are minutes since then, so that they grow even if a disk is lost
 )
 _SAVE_SECONDS = 30.0
+_INCARNATION = "incarnation.txt"
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,13 @@ class Node:
         facts: StepFacts | None = None,
         x0: Vector | None = None,
         rate: float | None = None,
+        meet_seconds: float = _MEET_SECONDS,
     ) -> None:
         """A training loop of one's own gives the first model, and a guess of its steps per second."""
         self.plan, self.say = plan, say
         self.setup = node_setup(setup, len(plan.neighbours))
         self._policy = policy or InfluencePolicy(plan.influence)
-        self._save_seconds, self._facts = save_seconds, facts
+        self._save_seconds, self._facts, self._meet_seconds = save_seconds, facts, meet_seconds
         self.last = setup.steps_of(0)
         self.stop_asked = False
         self.started = time.time()
@@ -95,13 +98,25 @@ class Node:
         for problem in problems:
             say(f"{problem}: it is left out")
         self._saved = saved[0] if saved else None
-        minutes = int((time.time() - _FIRST_YEAR) / 60)
-        self.incarnation = max(minutes, 0 if self._saved is None else self._saved.incarnation + 1)
+        self.incarnation = self._next_incarnation()
         rate = self._first_rate(x0) if rate is None else rate
         self.connection = Connection(plan, x0, setup.codec, self.incarnation)
         self.control = NodeControl(self._take_terms, lambda: self.stop_asked, say, self.last, rate)
         self.membership = NodeMembership(self.connection, plan.index, self._policy, self.control.rate, say)
         self.client = self._start(x0)
+
+    def _next_incarnation(self) -> int:
+        """Larger than any before, also if the node ended before its first save, or if its disk was lost."""
+        file = self.plan.saves / _INCARNATION
+        try:
+            last = int(file.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            last = -1
+        saved = -1 if self._saved is None else self._saved.incarnation
+        minutes = int((time.time() - _FIRST_YEAR) / 60)
+        found = max(minutes, saved + 1, last + 1)
+        write_atomically(file, str(found))
+        return found
 
     def _first_rate(self, x0: Vector) -> float:
         """Steps per second, from one gradient: the first guess of what is measured later."""
@@ -147,6 +162,7 @@ class Node:
             tally,
             self._facts,
         )
+        client.server.gate.told = self.connection.refused
         client.announce()
         self.membership.start()
         return client
@@ -156,7 +172,7 @@ class Node:
 
         Whoever is there sends its newest model as soon as it sees us.
         """
-        end = time.monotonic() + _MEET_SECONDS
+        end = time.monotonic() + self._meet_seconds
         missing = set(self.connection.names)
         while missing and time.monotonic() < end:
             missing -= self.connection.view().keys()

@@ -41,21 +41,28 @@ class Gate:
         self.newest: dict[int, int] = {}
         self.refused = dict.fromkeys(REASONS, 0) if refused is None else refused
         self.spare = np.empty_like(like)  # for the product of a model and its coefficient
+        self.told: Callable[[int, int, Reason], None] = _nobody
+        """Who is told of each look at a model that was refused: whose it is, its version, and why."""
 
     def admits(self, neighbour: int, model: Vector, version: int, look: bool) -> bool:
         """Whether this model may be averaged; `look` at its numbers too."""
         if model.shape != (self.size,) or model.dtype != self.dtype:
-            return self._refuse("wrong_length")
+            return self._refuse(neighbour, version, "wrong_length")
         if version < self.newest.get(neighbour, 0):
-            return self._refuse("older_than_seen")
+            return self._refuse(neighbour, version, "older_than_seen")
         if look and not finite(model):
-            return self._refuse("not_finite")
+            return self._refuse(neighbour, version, "not_finite")
         self.newest[neighbour] = version
         return True
 
-    def _refuse(self, reason: Reason) -> bool:
+    def _refuse(self, neighbour: int, version: int, reason: Reason) -> bool:
         self.refused[reason] += 1
+        self.told(neighbour, version, reason)
         return False
+
+
+def _nobody(neighbour: int, version: int, reason: Reason) -> None:
+    """Counting is enough."""
 
 
 class LazyInbox(Mapping[int, Vector]):

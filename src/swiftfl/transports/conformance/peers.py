@@ -21,11 +21,12 @@ from swiftfl.transports.conformance.ranks import RANKS, main
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.wire import WireTerms
 from swiftfl.transports.zenoh.link import ZenohLink
+from swiftfl.transports.zenoh.presence import Presence
 from swiftfl.transports.zenoh.settings import LinkSettings
 from swiftfl.transports.zenoh.wire import WireNeighbour, ZenohWire
 from swiftfl.vector import Vector
 
-_SECONDS = 30.0
+_SECONDS = 60.0
 _HEADER = 4096
 
 
@@ -52,6 +53,8 @@ class Peers:
         print(text, file=self._files[line], flush=True)
 
     def part(self, n: int) -> PeersPart | None:
+        for rank in range(1, RANKS):
+            self.tell(None, rank)  # has started, and has ended its last check: the time below is not for that
         ports = self.tell(free_ports(n) if self.rank == 0 else None)
         return PeersPart(self.rank, ports) if self.rank < n else None
 
@@ -85,12 +88,11 @@ class PeersPart:
         here = {k: threading.Event() for k in others}
         for k, other in others.items():
             link.listen(other, lambda data, k=k: wire.arrived(k, data))  # type: ignore[misc]
-        link.appear()
-        for k, other in others.items():
-            link.watch(other, lambda alive, k=k: here[k].set())  # type: ignore[misc]
+        presence = Presence(link, others, lambda k, there: here[k].set() if there else None)
         for k, event in here.items():
             if not event.wait(_SECONDS):
                 raise TimeoutError(f"rank {k} does not appear")
+        presence.close()
         return MessageTransport(wire, neighbours, x0, codec)
 
 

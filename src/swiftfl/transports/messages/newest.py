@@ -137,8 +137,11 @@ class NewestReceiver:
         first: Vector,
         codec: Codec = IDENTITY,
         empty: bool = False,
+        refusing: Callable[[int, str], None] | None = None,
     ) -> None:
+        """`refusing` is told of messages that are none of this run or cannot be decoded, and whose."""
         self._progress, self._tag, self._source = progress, tag, source
+        self._refusing = refusing or _log_it
         self._buffers = [Message(first.size, first.dtype, codec) for _ in range(2)]
         self._empty = empty  # until something has come: nothing is here, or else what is here first
         self._first: Vector | None = first.copy()
@@ -170,7 +173,7 @@ class NewestReceiver:
                 x = message.vector if image is None else image
             except ValueError as error:
                 self.refused += 1
-                log.warning("a message of client %d cannot be decoded: %s", self._source, error)
+                self._refusing(self._source, str(error))
                 return None
             return use(x, message.version)
         finally:
@@ -201,7 +204,7 @@ class NewestReceiver:
         try:
             self._code = self._changing.decode_onto(message.code, image, self._code)
         except ValueError as error:
-            log.warning("a message of client %d cannot be decoded: %s", self._source, error)
+            self._refusing(self._source, str(error))
             return False
         image.flags.writeable = False
         self._images[spare] = image
@@ -210,7 +213,10 @@ class NewestReceiver:
     def _arrived(self, count: int) -> None:
         spare = 1 - self._newest  # which nobody reads, and only this thread changes
         message, now = self._buffers[spare], self._buffers[self._newest].version
-        good = message.is_whole(count) and message.version >= now and self._brought_up(spare)
+        whole = message.is_whole(count)
+        if not whole and count != -1:
+            self._refusing(self._source, "it is no message of this run")
+        good = whole and message.version >= now and self._brought_up(spare)
         with self._lock:
             if good:
                 self._newest = spare
@@ -219,3 +225,7 @@ class NewestReceiver:
             elif count != -1:
                 self.refused += 1
             self._owed = True
+
+
+def _log_it(source: int, why: str) -> None:
+    log.warning("a message of client %d cannot be used: %s", source, why)

@@ -40,9 +40,11 @@ class MessageTransport:
         codec: MakeCodec = Identity,
         incarnation: int = 0,
         empty: bool = False,
+        refusing: Callable[[int, str], None] | None = None,
     ) -> None:
         """Mailboxes hold x0 at first, unless they are to be `empty`. Who is started again has a larger
-        `incarnation` than before, by which others know its messages from older ones."""
+        `incarnation` than before, by which others know its messages from older ones. `refusing` is told of
+        models that cannot be decoded, with their sender."""
         self._first_table = incarnation << 32
         self.i, self.n, self.neighbours = wire.rank, wire.size, tuple(neighbours[wire.rank])
         self._all = [tuple(those) for those in neighbours]
@@ -54,7 +56,8 @@ class MessageTransport:
         self._own: tuple[Vector, int] = (x0, 0)
         self._models_out = NewestSender(self.progress, MODEL, x0, self.neighbours, self.codec)
         self._models = {
-            k: NewestReceiver(self.progress, MODEL, k, x0, self.codec, empty) for k in self.neighbours
+            k: NewestReceiver(self.progress, MODEL, k, x0, self.codec, empty, refusing)
+            for k in self.neighbours
         }
         self._shown_out = NewestSender(self.progress, SHOWN, x0, [k for k in (ROOT,) if k != self.i])
         self.shown: Vector | None = None  # the root's own

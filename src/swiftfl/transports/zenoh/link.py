@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -66,10 +67,13 @@ class ZenohLink:
             )
         )
 
-    def is_there(self, name: str) -> bool:
-        """Ask for it: a change that happens while a link comes up may never be told."""
+    def is_there(self, name: str) -> bool | None:
+        """Ask for it; None if that is not known, because somebody connected took too long to answer."""
+        began = time.monotonic()
         replies = self._session.liveliness().get(self.settings.token(name), timeout=_ASK_SECONDS)
-        return any(reply.ok is not None for reply in replies)
+        if any(reply.ok is not None for reply in replies):
+            return True
+        return False if time.monotonic() - began < _ASK_SECONDS else None
 
     def appear(self) -> None:
         """From now on neighbours see that we are here; what they send is expected."""

@@ -21,6 +21,7 @@ from swiftfl.transports.zenoh.frames import AGAIN, PROBE, TAKEN, envelope, opene
 from swiftfl.transports.zenoh.outgoing import Half, NeighbourLink, Outgoing, OutgoingTerms
 
 _HELD = 4  # messages of one sender and kind that may wait for a receive
+_DROPPED = 64  # of one sender, to remember
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Arrivals:
     newest: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))  # that is here, whole
     parts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))  # that have come
     probed: dict[int, tuple[int, int]] = field(default_factory=dict)  # message and parts, at the last probe
+    dropped: deque[int] = field(default_factory=lambda: deque(maxlen=_DROPPED))  # that came, and nobody got
 
 
 class ZenohWire:
@@ -135,6 +137,9 @@ class ZenohWire:
     def _answer_probe(self, source: int, tag: int, serial: int) -> None:
         """Its sender has had no answer: that was lost, or the message was, or it waits for a receive."""
         edge = self._edges[source]
+        if serial in edge.dropped:
+            self._ask_again(source, tag, serial)
+            return
         if serial <= edge.newest[tag]:
             if all(serial != held for held, _ in edge.held[tag]):
                 self._out[source].say(envelope(TAKEN, tag, serial))
@@ -168,9 +173,13 @@ class ZenohWire:
     # --- who comes and goes ----------------------------------------------------------------------
 
     def forget(self, k: int) -> None:
-        """Neighbour k is gone, or another process: what was under way to it, or from it, is given up."""
+        """Neighbour k has come, is gone, or is another process: what was under way, both ways, is given up.
+
+        It may have seen us before we saw it, and so have sent something already: that is asked for again.
+        """
         edge = self._edges[k]
         with self._lock:
+            edge.dropped.extend(serial for waiting in edge.held.values() for serial, _ in waiting)
             edge.held.clear()
         self._out[k].forget()
         self.doorbell.wake()
