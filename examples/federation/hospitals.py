@@ -1,4 +1,4 @@
-"""Five hospitals, each with handwritten digits of its own: mostly two of the ten classes, few of the others.
+"""Five hospitals, each with handwritten digits of its own: two of the ten classes, few of the others.
 
 Every function is the experiment of one node (`experiment:` in its node.yaml): arguments of `swiftfl.train`.
 """
@@ -19,18 +19,18 @@ EPOCHS = 3000
 
 
 def data_of(place: int) -> dict[str, Any]:
-    """Of its own two classes two thirds of the images, of the others a part in forty."""
+    """Of its own two classes two thirds of the images, of the others one in a hundred."""
     data = digits()
     labels = np.asarray(data.labels)
     chance = np.random.default_rng(place).random(labels.size)
     own = np.isin(labels, (2 * place, 2 * place + 1))
-    mine = np.flatnonzero(np.where(own, chance < 0.67, chance < 0.025))
+    mine = np.flatnonzero(np.where(own, chance < 0.67, chance < 0.01))
     inputs, targets = data.train.inputs, data.train.labels
     return {
         "model": "logistic",
         "train": (inputs[mine], targets[mine]),
         "test": (data.test.inputs, data.test.labels),
-        "optimizer": swiftfl.SGD(lr=0.1),
+        "optimizer": swiftfl.SGD(lr=0.2),
         "batch_size": 16,
         "epochs": EPOCHS,
     }

@@ -22,12 +22,13 @@ _PATIENCE = 0.5  # seconds for somebody who is just leaving
 
 
 @contextlib.contextmanager
-def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
+def locked(folder: Path, patience: float = _PATIENCE, name: str = LOCK) -> Iterator[None]:
     """Hold the lock of a folder; a `UserError` that names the process if another one holds it.
 
-    Waits for `patience` seconds, or for ever if that is negative.
+    Waits for `patience` seconds, or for ever if that is negative. A part of a folder that others may write
+    meanwhile has a lock of another name.
     """
-    file = folder / LOCK
+    file = folder / name
     lock = FileLock(file, timeout=patience, thread_local=False)
     with reported(folder, "write to"):
         try:

@@ -45,34 +45,42 @@ def consensus(
 
     swiftfl federation consensus hospital --seconds 600
     """
-    from swiftfl.federation.service import CONSENSUS, ask_for_consensus
+    from swiftfl.federation.service import CONSENSUS, ask_for_consensus, shown
 
     folder = _folder(node)
     found = ask_for_consensus(folder, seconds)
     print(f"The average of {found['nodes']} nodes is in {folder / CONSENSUS}, and likewise at the others.")
-    own, mean = _numbers(found["own"]), _numbers(found["evaluation"])
-    print(f"On held-out data here: {mean}; the node's own model: {own}")
+    if found["evaluation"] is not None:
+        own, mean = shown(found["own"]), shown(found["evaluation"])
+        print(f"On held-out data here: {mean}; the node's own model: {own}")
 
 
 def _folder(node: Path) -> Path:
     return node.parent if node.is_file() else node
 
 
-def _numbers(values: dict[str, float | None]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if value is not None)
-
-
 def _lines(found: dict[str, Any]) -> list[str]:
+    """The node, and a line for each neighbour."""
     phase = "does not run" if found["silent"] else found["phase"]
-    of = "" if found["last_step"] is None else f" of {found['last_step']}"
+    of = "" if found["last_step"] is None else f" of {found['last_step']:,}"
     loss = "" if found["loss"] is None else f", loss {found['loss']:.4g}"
-    lines = [
-        f"{found['name']}: {phase}; step {found['step']}{of}, {found['steps_per_second']:.3g} a second{loss}",
-        f"started from {found['from']}; {found['nodes']} nodes can reach each other; own weight "
-        f"{found['own_weight']:.3g}",
-    ]
-    for name, about in found["neighbours"].items():
-        there = "here" if about["here"] and not found["silent"] else "not here"
-        steps = "no model yet" if about["steps"] is None else f"model of step {about['steps']}"
-        lines.append(f"  {name}: {there}, weight {about['weight']:.3g}, {steps}, refused {about['refused']}")
-    return lines
+    pace = "" if found["silent"] else f", {found['steps_per_second']:.3g} a second"
+    lines = [f"{found['name']}: {phase}; step {found['step']:,}{of}{pace}{loss}"]
+    if found["silent"]:
+        return lines
+    others = (
+        f"{found['nodes']} nodes can reach each other"
+        if found["nodes"] > 1
+        else "no other node can be reached"
+    )
+    lines.append(f"started from {found['from']}; {others}; own weight {found['own_weight']:.3g}")
+    return [*lines, *(f"  {name}: {_neighbour(about)}" for name, about in found["neighbours"].items())]
+
+
+def _neighbour(about: dict[str, Any]) -> str:
+    there = f"here, weight {about['weight']:.3g}" if about["here"] else "not here"
+    refused = f", {about['refused']:,} messages refused" if about["refused"] else ""
+    if about["steps"] is None:
+        return (f"{there}, no model yet" if about["here"] else "not here yet") + refused
+    age = "" if about["age_seconds"] is None else f" ({about['age_seconds']:.2g} s old)"
+    return f"{there}, model of step {about['steps']:,}{age}{refused}"

@@ -22,7 +22,9 @@ def node(
     ],
     metrics: Annotated[
         str | None,
-        typer.Option(help="HOST:PORT for /metrics (Prometheus) and /health.", metavar="HOST:PORT"),
+        typer.Option(
+            help="Serve /metrics (Prometheus) and /health there; HOST is 127.0.0.1.", metavar="[HOST:]PORT"
+        ),
     ] = None,
     leave: Annotated[
         bool, typer.Option("--leave", help="End after the last step, instead of staying for the others.")
@@ -38,7 +40,7 @@ def node(
 
     swiftfl node node.yaml
 
-    swiftfl node node.yaml --metrics 127.0.0.1:9464
+    swiftfl node node.yaml --metrics 9464
     """
     from dataclasses import replace
 
@@ -51,7 +53,8 @@ def node(
     from swiftfl.federation.folder import NodeFolder
     from swiftfl.federation.membership import InfluencePolicy
     from swiftfl.federation.node import Node
-    from swiftfl.federation.service import NodeService
+    from swiftfl.federation.record import NodeRecord
+    from swiftfl.federation.service import NodeService, shown
     from swiftfl.signals import stop_requests
 
     found = NodeFolder.read(folder)
@@ -79,25 +82,36 @@ def node(
         print(f"{time.time() - began:8.1f} s  {found.name}: {text}", flush=True)
 
     with stop_requests() as request:
-        running = Node(plan, parts.setup, say, policy, save_seconds)
-        request.then(running.stop)
-        service = NodeService(running, lambda x: _evaluation(parts, x))
-        endpoint = None if metrics is None else Endpoint(metrics, service.status)
+        record = NodeRecord(plan, config.model_dump(mode="json"), parts.setup.steps_of(0), say)
         try:
-            outcome = running.train()
-            if outcome == "finished":
+            endpoint = None if metrics is None else Endpoint(metrics)
+            if endpoint is not None and endpoint.beyond:
+                say(f"WARNING: whoever reaches {metrics} can read the metrics there")
+            running = Node(plan, parts.setup, say, policy, save_seconds, record.steps)
+        except BaseException as error:
+            record.give_up(str(error) or type(error).__name__)
+            raise
+        request.then(running.stop)
+        service = NodeService(running, record, lambda x: _evaluation(parts, x))
+        if endpoint is not None:
+            endpoint.serve(service.status)
+        phase, reason, values = "failed", "", {}
+        try:
+            if running.train() == "finished":
                 service.phase = "finished"
-                say(
-                    f"has taken its {running.control.c - 1} steps"
-                    + ("" if leave else ", and stays for the others")
-                )
+                steps = running.control.c - 1
+                say(f"has taken its {steps} steps" + ("" if leave else ", and stays for the others"))
                 while not leave and not request():
+                    service.between_steps(running.x)
                     time.sleep(0.1)
-            shown = _evaluation(parts, running.x)
-            told = ", ".join(f"{name} {value:.4g}" for name, value in shown.items() if value is not None)
-            say(f"leaves at step {running.control.c}: {told}")
+            values = service.measure(running.x)
+            say(f"leaves at step {running.control.c}: {shown(values)}")
+            phase = "left" if leave else "stopped"
+        except BaseException as error:
+            reason = str(error) or type(error).__name__
+            raise
         finally:
-            service.close("stopped" if not leave else "left")
+            service.close(phase, values, reason)
             if endpoint is not None:
                 endpoint.close()
             running.close()

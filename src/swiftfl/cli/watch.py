@@ -88,6 +88,8 @@ def _picture(
     seen = watcher.look(counted)
     clients = sum(seen.clients.values())
     margin = len(str(clients)) * (2 if clients > MOST_LANES else 1) + 2
+    if seen.names:
+        margin = len(seen.names[0]) + 2
     most = max(1, min(MOST_LANES, height - _OTHER_LINES))
     return Group(*pen.picture(seen, watcher.lanes(max(10, pen.width - margin), most, whole)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import OverflowMethod
 from rich.text import Text
 
@@ -13,6 +15,7 @@ _BARS = {True: "▁▂▃▄▅▆▇█", False: "_.-=+*#@"}
 _DONE = {True: ("█", "░"), False: ("#", ".")}
 _STYLES = ("", "blue", "yellow", "bright_black")
 _OF_STATES = {"lost": "bold red", "back": "green", "finished": "green", "stopped": "yellow"}
+_OF_NEIGHBOURS = {"starting": "not yet", "running": "here"}
 _ORDER = ("starting", "running", "back", "lost", "stopped", "finished")
 _CLOCKS = {"virtual": "virtual s", "wall": "s", "iterations": "iterations"}
 _EVENTS_SHOWN = 5
@@ -29,11 +32,11 @@ class Pen:
     def picture(self, seen: Seen, lanes: Lanes | None) -> list[Text]:
         """Lines that are no longer than the terminal is wide."""
         lines = [self._head(seen), self._progress(seen), self._pace(seen), self._measured(seen)]
-        if seen.clients:
+        if seen.clients and not seen.names:
             lines.append(self._clients(seen))
         if lanes is not None:
             lines += self._lanes(seen, lanes)
-        lines += self._laggards(seen)
+        lines += self._neighbours(seen) if seen.names else self._laggards(seen)
         lines += [self._fitted(f"  {text}", _event_style(text)) for text in seen.events[-_EVENTS_SHOWN:]]
         return [line for line in lines if line.plain.strip()]
 
@@ -109,6 +112,34 @@ class Pen:
         legend.truncate(self.width, overflow=self._overflow)
         return [*lines, legend]
 
+    def _neighbours(self, seen: Seen) -> list[Text]:
+        """A node's neighbours, by name: who is there, and how old what is here of each is."""
+        lines = []
+        wide = min(20, max((len(each.name) for each in seen.neighbours), default=0))
+        for each in seen.neighbours:
+            state = _OF_NEIGHBOURS.get(each.state, each.state)
+            line = Text(f"  {each.name[:wide]:<{wide}}  ")
+            line.append(f"{state:<8}", style=_OF_STATES.get(each.state, "default"))
+            if each.weight:
+                line.append(f"  weight {each.weight:.2f}")
+            if each.step is not None:
+                old = "" if each.age is None else f", {_amount(each.age)} s old"
+                line.append(f"  model of step {each.step:,}{old}")
+            if each.refused:
+                line.append(f"  {each.refused:,} refused", style="red")
+            if each.rate:
+                line.append(f"  {_amount(each.rate)} steps/s")
+            line.truncate(self.width, overflow=self._overflow)
+            lines.append(line)
+        if lines:
+            mean = (
+                ""
+                if not seen.stalest
+                else f" (averaged models: {seen.stalest[0][1]:.1f} steps old on average)"
+            )
+            lines.insert(0, self._fitted(f"neighbours{mean}:"))
+        return lines
+
     def _laggards(self, seen: Seen) -> list[Text]:
         lines = []
         if seen.slowest:
@@ -138,9 +169,14 @@ def plain_line(seen: Seen) -> str:
         parts.append(f"loss {seen.losses[-1]:.3f}")
     if seen.accuracy is not None:
         parts.append(f"accuracy {seen.accuracy:.1%}")
-    parts += [f"{seen.clients[state]:,} {state}" for state in ("running", "back") if seen.clients.get(state)]
+    if seen.names:
+        here = [each.name for each in seen.neighbours if each.state in ("running", "back")]
+        parts.append(f"with {', '.join(here)}" if here else "alone")
+    else:
+        there = [state for state in ("running", "back") if seen.clients.get(state)]
+        parts += [f"{seen.clients[state]:,} {state}" for state in there]
     if seen.lost:
-        parts.append(f"{len(seen.lost):,} lost ({_named(seen.lost)})")
+        parts.append(f"{len(seen.lost):,} lost ({_named(seen.lost, seen.names)})")
     return f"{seen.name}: {', '.join(parts)}"
 
 
@@ -163,8 +199,10 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _named(clients: list[int]) -> str:
-    return ", ".join(map(str, clients[:5])) + (", ..." if len(clients) > 5 else "")
+def _named(clients: list[int], names: Sequence[str] = ()) -> str:
+    return ", ".join(names[i] if i < len(names) else str(i) for i in clients[:5]) + (
+        ", ..." if len(clients) > 5 else ""
+    )
 
 
 def _event_style(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -27,6 +27,20 @@ COMINGS_AND_GOINGS = ("lost", "restart", "join", "leave")
 _AT_ONCE = 8
 _UNTOLD = ("start", "checkpoint", "end", "ccs", "notice", "sleep")
 States = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """What a node knows of one of its neighbours."""
+
+    name: str
+    state: str
+    step: int | None
+    """Behind its newest model that is here, which is `age` seconds old."""
+    age: float | None
+    rate: float | None
+    weight: float | None
+    refused: int
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,10 @@ class Seen:
     stalest: list[tuple[int, float]] = field(default_factory=list)
     """Clients, and the mean age of the models that they averaged, in steps."""
     refused: int = 0
+    names: list[str] = field(default_factory=list)
+    """Of clients that have names: the nodes of a federation. The first is the one whose folder it is."""
+    neighbours: list[Neighbour] = field(default_factory=list)
+    """Of a node."""
     events: list[str] = field(default_factory=list)
     """What has happened, the newest last."""
 
@@ -89,10 +107,11 @@ class Watcher:
         if counted is not None:
             done, total = counted
         rate = self._rate(done, state, layout, now)
+        names = self._names(layout)
         left = (total - done) / rate if rate and total and total > done and state == "running" else None
         return Seen(
             name=self.name,
-            title=_title(about),
+            title=_title(about, names),
             state=state,
             done=min(done, total) if total else done,
             total=total,
@@ -102,7 +121,9 @@ class Watcher:
             clock="" if layout is None else layout["clock"],
             losses=[loss for loss in columns.get("loss", []) if loss is not None],
             accuracy=next((a for a in reversed(columns.get("accuracy", [])) if a is not None), None),
-            events=[text for row in self._newest_events() if (text := told(row)) is not None],
+            names=names,
+            neighbours=_neighbours(layout, now) if layout and names and now is not None else [],
+            events=[text for row in self._newest_events() if (text := told(row, names)) is not None],
             **({} if now is None else _of_clients(now["columns"])),
         )
 
@@ -117,12 +138,13 @@ class Watcher:
         Of many only the first few are told.
         """
         texts: list[str] = []
+        names = self._names(self.run.layout())
         more = True
         while more:  # a reply has only so many
             reply = self.run.events(self._told)
             self._told, more = reply["next"], 0 < len(reply["events"]) < reply["total"] - reply["first"]
             rows = [row for row in reply["events"] if kinds is None or row.get("event") in kinds]
-            texts += [text for row in rows if (text := told(row)) is not None]
+            texts += [text for row in rows if (text := told(row, names)) is not None]
         if len(texts) > _AT_ONCE:
             texts[_AT_ONCE:] = [f"and {len(texts) - _AT_ONCE:,} more events"]
         return texts
@@ -143,8 +165,14 @@ class Watcher:
         reply = self.run.stream(begin, end, bins)
         if reply is None:
             return None
-        clients = reply["last"] - reply["first"] + 1
-        return _grouped(Lanes(reply["from"], reply["to"], [], decoded(reply)[0]), clients, most)
+        clients, states = reply["last"] - reply["first"] + 1, decoded(reply)[0]
+        if names := self._names(self.run.layout()):  # of neighbours nobody here knows what they do when
+            return Lanes(reply["from"], reply["to"], names[:1], states[:1])
+        return _grouped(Lanes(reply["from"], reply["to"], [], states), clients, most)
+
+    @staticmethod
+    def _names(layout: dict[str, Any] | None) -> list[str]:
+        return [] if layout is None else [printable(name) for name in layout["names"]]
 
     def clock(self) -> str | None:
         layout = self.run.layout()
@@ -177,14 +205,18 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def told(row: dict[str, Any]) -> str | None:
-    """An event as it is told; None for what happens in every run."""
+def told(row: dict[str, Any], names: Sequence[str] = ()) -> str | None:
+    """An event as it is told, clients by their names if they have any; None for what happens in every run."""
     event, client, edge = str(row.get("event")), row.get("client"), row.get("edge")
     if event in _UNTOLD:
         return None
     at = row.get("time")
     when = f"{at:.4g} s  " if isinstance(at, int | float) else ""
-    who = f"client {client} " if client is not None else ""
+    named = isinstance(client, int) and 0 <= client < len(names)
+    who = "" if client is None else f"{names[client]} " if named else f"client {client} "
+    nodes = f"{row['nodes']} nodes" if "nodes" in row else ""
+    if event == "renew" and row.get("nodes") == 1:
+        return f"{when}alone: no neighbour is here"
     words = {
         "lost": f"{who}lost: {row.get('reason', '')}",
         "crash": f"{who}lost",
@@ -192,7 +224,10 @@ def told(row: dict[str, Any]) -> str | None:
         "join": f"{who}takes part",
         "leave": f"{who}has left",
         "restart": f"{who}is started again",
-        "renew": "weights renewed" + (f" among {row['clients']} clients" if "clients" in row else ""),
+        "renew": "weights renewed"
+        + (f" among {row['clients']} clients" if "clients" in row else nodes and f" among {nodes}"),
+        "consensus": f"consensus of {nodes}",
+        "refused": f"{who}sent {row.get('messages', '')} messages that were refused: {row.get('reason', '')}",
         "warning": str(row.get("text", "")),
         "edge_down": f"edge {edge} down",
         "edge_up": f"edge {edge} up",
@@ -211,11 +246,35 @@ def _done(now: dict[str, Any] | None, columns: dict[str, list[Any]]) -> int:
     return int(iterations[-1]) if iterations else 0
 
 
-def _title(about: dict[str, Any]) -> str:
+def _title(about: dict[str, Any], names: Sequence[str]) -> str:
     algorithm = about["algorithm"] or "?"
+    if names:
+        count = len(names) - 1
+        return printable(f"{algorithm}, node with {count} neighbour{'' if count == 1 else 's'}")
     clients = f", {about['clients']:,} clients" if about["clients"] else ""
     engine = f", {about['engine']}" if about["engine"] else ""
     return printable(f"{algorithm}{clients}{engine}")
+
+
+def _neighbours(layout: dict[str, Any], now: dict[str, Any]) -> list[Neighbour]:
+    """What a node knows of the others; the first edges are its own."""
+    columns, edges, weights = now["columns"], now["edges"], now["weights"] or []
+    found = []
+    for place, i in enumerate(layout["near"]):
+        since = edges["since"][place] if place < len(edges["since"]) else None
+        step = columns["c"][i] or None
+        found.append(
+            Neighbour(
+                name=printable(layout["names"][i]),
+                state=columns["state"][i],
+                step=step,
+                age=None if since is None or step is None else max(0.0, now["time"] - since),
+                rate=columns["rate"][i] or None,
+                weight=weights[place] if place < len(weights) else None,
+                refused=columns["refused"][i],
+            )
+        )
+    return found
 
 
 def _of_clients(columns: dict[str, list[Any]]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class NodeControl:
         self._steps: deque[tuple[float, int]] = deque()
         self.c = 0
         self.tally = Tally()
+        self.between_steps: Callable[[Vector], None] = lambda x: None
+        """Called with the model before each step, by the thread that trains."""
         self.longest_gap = 0.0
         """Seconds, at most, from the start of one step to the start of the next."""
 
@@ -41,6 +43,12 @@ class NodeControl:
         self._steps.append((now, c))
         while len(self._steps) > 3 and now - self._steps[1][0] > _WINDOW:
             self._steps.popleft()
+
+    @property
+    def last_step(self) -> float | None:
+        """When the newest step began, by `time.monotonic`."""
+        steps = list(self._steps)
+        return steps[-1][0] if steps else None
 
     def rate(self) -> float:
         """Steps per second, lately."""
@@ -56,7 +64,8 @@ class NodeControl:
         return False
 
     def hand_over(self, x: Vector, version: int) -> None:
-        """Nobody asks for it: neighbours take what was published."""
+        """Neighbours take what was published; whoever else has to see the model sees it now."""
+        self.between_steps(x)
 
     def order(self, c: int) -> Order:
         if self._stopping():

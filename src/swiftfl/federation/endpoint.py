@@ -10,72 +10,132 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from swiftfl.errors import UserError
+from swiftfl.federation.folder import is_loopback
 
-_GAUGES = {
-    "step": ("swiftfl_step", "counter", "Steps that the node has begun"),
+LOOPBACK = "127.0.0.1"
+_NODE = {
+    "step": ("swiftfl_step", "gauge", "The step that the node is taking"),
     "steps_per_second": ("swiftfl_steps_per_second", "gauge", "Steps per second, lately"),
+    "seconds_since_step": ("swiftfl_seconds_since_step", "gauge", "Time since the newest step began"),
+    "longest_gap_seconds": ("swiftfl_longest_gap_seconds", "gauge", "Longest time between two steps"),
     "loss": ("swiftfl_loss", "gauge", "Loss of the newest batch"),
     "nodes": ("swiftfl_nodes", "gauge", "Nodes that can reach each other, this one included"),
-    "longest_gap_seconds": ("swiftfl_longest_gap_seconds", "gauge", "Longest time between two steps"),
-    "compute_seconds": ("swiftfl_compute_seconds", "counter", "Time spent computing"),
-    "communication_seconds": ("swiftfl_communication_seconds", "counter", "Time spent communicating"),
-    "renewals": ("swiftfl_renewals", "counter", "How often the node has taken new weights"),
-    "discarded": ("swiftfl_discarded", "counter", "Steps that were not finite"),
     "own_weight": ("swiftfl_own_weight", "gauge", "Weight of the node's own model"),
+    "compute_seconds": ("swiftfl_compute_seconds_total", "counter", "Time spent computing"),
+    "communication_seconds": ("swiftfl_communication_seconds_total", "counter", "Time spent communicating"),
+    "renewals": ("swiftfl_renewals_total", "counter", "How often the node has taken new weights"),
+    "discarded": ("swiftfl_discarded_steps_total", "counter", "Steps that were not finite"),
 }
-_OF_NEIGHBOURS = {
+_NEIGHBOUR = {
     "here": ("swiftfl_neighbour_here", "gauge", "Whether the neighbour is there"),
     "weight": ("swiftfl_neighbour_weight", "gauge", "Weight of the neighbour's model"),
-    "steps": ("swiftfl_neighbour_step", "gauge", "Steps behind the newest model of the neighbour"),
-    "refused": ("swiftfl_neighbour_refused", "counter", "Messages of the neighbour that were refused"),
+    "steps": ("swiftfl_neighbour_step", "gauge", "Step of the newest model of the neighbour"),
+    "age_seconds": (
+        "swiftfl_neighbour_model_age_seconds",
+        "gauge",
+        "Age of the newest model of the neighbour",
+    ),
 }
+_REFUSED = ("swiftfl_refused_messages_total", "counter", "Messages that were refused, by sender and reason")
+_HEALTH = ("name", "phase", "step", "seconds_since_step", "nodes", "loss")
+Labels = dict[str, str]
 
 
 def metrics_text(status: dict[str, Any]) -> str:
     """The status in the text format of Prometheus.
 
-    >>> print(metrics_text({"step": 7, "neighbours": {"b": {"here": True}}}).splitlines()[2])
+    >>> print(metrics_text({"step": 7, "neighbours": {"b": {"here": True}}}), end="")
+    # HELP swiftfl_step The step that the node is taking
+    # TYPE swiftfl_step gauge
     swiftfl_step 7
+    # HELP swiftfl_neighbour_here Whether the neighbour is there
+    # TYPE swiftfl_neighbour_here gauge
+    swiftfl_neighbour_here{neighbour="b"} 1
     """
-    return "\n".join(_lines(status)) + "\n"
+    return "".join(f"{line}\n" for line in _lines(status))
 
 
 def _lines(status: dict[str, Any]) -> Iterator[str]:
-    for key, (name, kind, text) in _GAUGES.items():
-        if status.get(key) is not None:
-            yield from (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {_number(status[key])}")
-    for key, (name, kind, text) in _OF_NEIGHBOURS.items():
-        rows = {who: about[key] for who, about in status["neighbours"].items() if about.get(key) is not None}
-        if rows:
-            yield from (f"# HELP {name} {text}", f"# TYPE {name} {kind}")
-            yield from (f'{name}{{neighbour="{who}"}} {_number(value)}' for who, value in rows.items())
+    for key, about in _NODE.items():
+        yield from _family(about, [({}, status.get(key))])
+    for key, about in _NEIGHBOUR.items():
+        near = status["neighbours"].items()
+        yield from _family(about, [({"neighbour": name}, values.get(key)) for name, values in near])
+    refusals = status.get("refusals", {})
+    yield from _family(
+        _REFUSED,
+        [
+            ({"sender": sender, "reason": reason}, count)
+            for sender, reasons in refusals.items()
+            for reason, count in reasons.items()
+        ],
+    )
+
+
+def _family(about: tuple[str, str, str], rows: list[tuple[Labels, float | None]]) -> Iterator[str]:
+    """The samples of one name; nothing where none has a number."""
+    name, kind, text = about
+    there = [(labels, value) for labels, value in rows if value is not None]
+    if there:
+        yield from (f"# HELP {name} {text}", f"# TYPE {name} {kind}")
+    for labels, value in there:
+        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        yield f"{name}{{{inside}}} {_number(value)}" if inside else f"{name} {_number(value)}"
+
+
+def _escaped(text: str) -> str:
+    r"""A label's value.
+
+    >>> _escaped('a "b" c')
+    'a \\"b\\" c'
+    """
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _number(value: float) -> str:
-    return "NaN" if math.isnan(value) else f"{float(value):.10g}"
+    """A number as Prometheus reads it.
+
+    >>> _number(True), _number(0.25), _number(math.inf), _number(-math.inf), _number(math.nan)
+    ('1', '0.25', '+Inf', '-Inf', 'NaN')
+    """
+    if math.isfinite(value):
+        return f"{float(value):.12g}"
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 class Endpoint:
-    """GET /metrics and /health, until `close`."""
+    """GET /metrics and /health, from `serve` until `close`; that an address cannot be had is known before."""
 
-    def __init__(self, address: str, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise UserError(f"--metrics {address}: give HOST:PORT, such as 127.0.0.1:9464")
+        host = host.strip("[]") or LOOPBACK
+        if not port.isdigit() or not int(port) < 65536:
+            raise UserError(f"--metrics {address}: give a PORT, or HOST:PORT such as 127.0.0.1:9464")
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), _handler(status))
-        except (OSError, OverflowError) as error:
-            raise UserError(f"--metrics {address}: {error}") from None
+            self._server = _Server((host, int(port)), BaseHTTPRequestHandler)
+        except OSError as error:
+            raise UserError(f"--metrics {address}: {error.strerror or error}") from None
+        self.beyond = not is_loopback(host)
+        """Whether others than this machine can read it."""
         self.port: int = self._server.server_address[1]
+        self._thread: threading.Thread | None = None
+
+    def serve(self, status: Callable[[], dict[str, Any]]) -> None:
+        self._server.RequestHandlerClass = _handler(status)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="swiftfl-metrics", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
-        self._server.shutdown()
+        if self._thread is not None:
+            self._server.shutdown()
+            self._thread.join(2.0)
         self._server.server_close()
-        self._thread.join(2.0)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
 
 
 def _handler(status: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
@@ -85,7 +145,7 @@ def _handler(status: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandle
                 self._reply(200, "text/plain; version=0.0.4", metrics_text(status()))
             elif self.path == "/health":
                 about = status()
-                short = {key: about[key] for key in ("name", "phase", "step", "nodes", "loss")}
+                short = {key: about[key] for key in _HEALTH}
                 healthy = about["phase"] != "failed"
                 self._reply(200 if healthy else 503, "application/json", json.dumps(short) + "\n")
             else:

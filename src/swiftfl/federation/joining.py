@@ -44,6 +44,8 @@ from swiftfl.lock import locked
 
 REQUEST = "request.txt"
 NEXT_KEY = "key.next.pem"
+JOINING = ".joining.lock"
+"""The lock of what is changed here; the folder itself is locked by its node, which may run meanwhile."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -62,7 +64,7 @@ def request(
     hosts = () if address is None else (address_parts(_address(address, insecure))[1],)
     with reported(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(folder):
+    with locked(folder, name=JOINING):
         key, target = new_key(), folder / (NEXT_KEY if (folder / KEY).exists() else KEY)
         written = new_request(name, hosts, key).decode()
         made = checked(JoinRequest, {"name": name, "address": address, "request": written}, "request")
@@ -87,7 +89,7 @@ def install(folder: Path, text: str, source: str, authority: str | None = None) 
     check_certificate(reply.certificate.encode(), trusted, view.me.name)
     if fingerprint(reply.certificate.encode()) != view.me.fingerprint:
         raise UserError(f"{source}: the certificate is not the one in the manifest")
-    with locked(folder):
+    with locked(folder, name=JOINING):
         key = _key_of(folder, view, source)
         _check_version(folder, view, trusted)
         write_atomically(folder / AUTHORITY, trusted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ from swiftfl.federation.enrolled import plan_of
 from swiftfl.federation.folder import NodeFolder
 from swiftfl.federation.node import Node
 from swiftfl.federation.plan import NodePlan
+from swiftfl.federation.record import NodeRecord
+from swiftfl.federation.service import NodeService
 from swiftfl.loop.federation import Federation
 from swiftfl.loop.module_vector import ModuleVector
 from swiftfl.loop.wrapped_rule import WrappedRule
@@ -37,6 +40,7 @@ class FederatedLink:
     def __init__(self, plan: NodePlan, communication_set: int = 0, size: int = 0) -> None:
         self._plan, self._set, self._size = plan, communication_set, size
         self._node: Node | None = None
+        self._service: NodeService | None = None
         self.rank = 0
 
     @property
@@ -61,7 +65,14 @@ class FederatedLink:
             )
         alone = Federation(1, [], "ccs", "swift", {"communication_set": self._set})
         setup = alone.setup(rule, module.trainable, module.size - module.trainable)
-        self._node = Node(self._plan, setup, self._say, x0=module.read(), rate=1.0)
+        config = {"algorithm": {"name": "swift", "communication_set": self._set}}
+        record = NodeRecord(self._plan, config, math.inf, self._say)
+        try:
+            self._node = Node(self._plan, setup, self._say, facts=record.steps, x0=module.read(), rate=1.0)
+        except BaseException as error:
+            record.give_up(str(error) or type(error).__name__)
+            raise
+        self._service = NodeService(self._node, record)
         return self._node.client
 
     def consensus(self, client: LiveClient, x: Vector, seconds: float) -> tuple[Vector, int]:
@@ -78,6 +89,8 @@ class FederatedLink:
         return found.x, found.nodes
 
     def close(self) -> None:
+        if self._service is not None:
+            self._service.close("finished")
         if self._node is not None:
             self._node.close()
 

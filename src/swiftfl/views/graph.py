@@ -32,7 +32,9 @@ def graph_of(
     points = _places(n, topology)
     return {
         "edges": pairs.tolist() if told else [],
-        "weights": None if topology is None else _weights(topology, pairs, config or {}, partition or {}),
+        "weights": None
+        if topology is None or layout.names
+        else _weights(topology, pairs, config or {}, partition or {}),
         "x": points[:, 0].tolist(),
         "y": points[:, 1].tolist(),
     }

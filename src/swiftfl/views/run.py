@@ -31,6 +31,7 @@ from swiftfl.views.tables import (
     staleness,
     steps_done,
     text_or_none,
+    weights_of_node,
 )
 
 MOST_EVENTS = 2000
@@ -64,7 +65,7 @@ class RunView:
         self.name = name or path.resolve().name
         self.id = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
         self._lock, self._drawing = threading.RLock(), threading.Lock()
-        self._objects = {name: ObjectFile(path / f"{name}.json") for name in _OBJECTS}
+        self._objects = {name: ObjectFile(path / f"{name}.json") for name in (*_OBJECTS, "status")}
         self._metrics, self._events = LinesFile(path / "metrics.jsonl"), LinesFile(path / "events.jsonl")
         self._distances = Distances(path)
         self._steps: Steps | None = None
@@ -102,8 +103,15 @@ class RunView:
         """Who takes part, by which clock; None where the run writes no facts."""
         with self._lock:
             layout = self._layout()
+        if layout is None:
+            return None
         known = ("clients", "engine", "clock", "total", "began")
-        return None if layout is None else {name: getattr(layout, name) for name in known}
+        reply = {name: getattr(layout, name) for name in known}
+        return {
+            **reply,
+            "names": list(layout.names),
+            "near": list(layout.neighbours(0)) if layout.names else [],
+        }
 
     def measurements(self) -> dict[str, list[float | None]]:
         """What was measured of the consensus, as columns."""
@@ -152,6 +160,7 @@ class RunView:
                 "done": steps_done(clients),
                 "columns": columns,
                 "edges": {"version": version, "since": finite_list(told["since"])},
+                "weights": weights_of_node(layout, self._object("status")),
             }
 
     @_whatever_numbers
@@ -198,7 +207,7 @@ class RunView:
             if layout is not None:
                 clients, edges = self._tables(layout)
                 reply["now"] = {
-                    "state": self._state_words([int(clients["state"][index])])[0],
+                    "state": self._state_words(clients["state"].tolist())[index],
                     **{name: number(clients[name][index].item()) for name in _COLUMNS},
                 }
                 reply["neighbours"] = self._neighbours(layout, edges, index, graph)
@@ -285,11 +294,17 @@ class RunView:
         return max(float(times.max(initial=0.0)), 0.0 if self._steps is None else self._steps.end)
 
     def _state_words(self, codes: list[int]) -> list[str]:
-        """Who was killed could not write that it has stopped: where nobody runs, no client does."""
+        """Who was killed could not write that it has stopped: where nobody runs, no client does.
+
+        But the neighbours of a node go on without it: of them this is what it knew last.
+        """
         words: dict[int, str] = {state: state.name.lower() for state in ClientState}
-        if self.state() not in ("running", "silent"):
-            words |= {code: "stopped" for code, word in words.items() if word in _GOING_ON}
-        return [words.get(code, words[ClientState.STARTING]) for code in codes]
+        found = [words.get(code, words[ClientState.STARTING]) for code in codes]
+        if self.state() in ("running", "silent"):
+            return found
+        layout = self._layout()
+        own = len(found) if layout is None or not layout.names else 1
+        return ["stopped" if word in _GOING_ON else word for word in found[:own]] + found[own:]
 
     def _curves_of_clients(self, columns: dict[str, list[float | None]]) -> Reply | None:
         layout, steps = self._layout(), self._polled()
@@ -313,7 +328,9 @@ class RunView:
 
     def _neighbours(self, layout: Layout, edges: Table, index: int, graph: Reply | None) -> list[Reply]:
         begin, end = layout.indptr[index], layout.indptr[index + 1]
-        weights = graph["weights"] if graph is not None else None
+        weights = weights_of_node(layout, self._object("status"))
+        if weights is None and graph is not None:
+            weights = graph["weights"]
         return [
             {
                 "client": layout.indices[k],

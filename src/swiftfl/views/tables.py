@@ -8,6 +8,7 @@ import numpy as np
 
 from swiftfl.record.facts import NO_VERSION, Layout, Table
 from swiftfl.views.graph import owners
+from swiftfl.views.reading import number
 
 Reply = dict[str, Any]
 
@@ -34,6 +35,18 @@ def staleness(layout: Layout, clients: Table, edges: Table) -> list[int | None]:
     owner = owners(layout)
     np.maximum.at(worst, owner, behind)
     return [None if value < 0 else value for value in worst.tolist()]
+
+
+def weights_of_node(layout: Layout, status: Reply | None) -> list[float | None] | None:
+    """Of a node, what it gives each neighbour's model now, in the order of the edges; None in other runs.
+
+    What neighbours give its model it does not know.
+    """
+    if not layout.names:
+        return None
+    near = part_of(status or {}, "neighbours")
+    own = [number(part_of(near, layout.names[k]).get("weight")) for k in layout.neighbours(0)]
+    return own + [None] * (layout.edges - len(own))
 
 
 def as_objects(rows: Table) -> list[Reply]:

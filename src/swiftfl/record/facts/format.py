@@ -33,6 +33,7 @@ FORMAT = 1
 CLOCKS = ("virtual", "wall", "iterations")
 MOST_CLIENTS = 1_000_000
 MOST_EDGES = 50_000_000
+_MOST_NAME = 100  # letters
 _STEPS = re.compile(r"steps-(?P<writer>[a-z0-9]{1,20})-(?P<first>\d{1,12})-(?P<last>\d{1,12})\.bin")
 
 Numbers: TypeAlias = tuple[int, int]
@@ -106,7 +107,8 @@ class Layout:
 
     `began` is the Unix time at which the run's clock showed zero; `total` the client steps of the whole run.
     `indices[indptr[i]:indptr[i + 1]]` are the neighbours of client i. `session` counts the starts: with each,
-    steps that the run does not go on from are taken out, and whoever reads begins again.
+    steps that the run does not go on from are taken out, and whoever reads begins again. `names` are the
+    clients' names where they have any (the nodes of a federation), else empty.
     """
 
     clients: int
@@ -118,6 +120,7 @@ class Layout:
     indptr: tuple[int, ...]
     indices: tuple[int, ...]
     session: int = 1
+    names: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}) + "\n"
@@ -143,6 +146,7 @@ class Layout:
             indptr=tuple(value["indptr"]),
             indices=tuple(value["indices"]),
             session=value["session"],
+            names=tuple(value.get("names", ())),
         )
 
     @property
@@ -223,6 +227,11 @@ def _problem(value: dict[str, Any]) -> str | None:
         return "indptr does not fit clients and indices"
     if any(a > b for a, b in pairwise(indptr)) or max(indices, default=0) >= value["clients"]:
         return "indptr is not in order, or indices name clients that are not there"
+    names = value.get("names", [])
+    if not isinstance(names, list) or len(names) not in (0, value["clients"]):
+        return "names are not those of the clients"
+    if not all(isinstance(name, str) and 0 < len(name) <= _MOST_NAME for name in names):
+        return "names hold something else than names"
     return None
 
 

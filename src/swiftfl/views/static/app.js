@@ -171,12 +171,13 @@ class App {
     const model = await this.model(id);
     const address = `#/run/${encodeURIComponent(id)}`;
     const client = tab === "client" ? Number(which) : null;
-    this.title([client === null ? null : address, model.about.name], ...(client === null ? [] : [[null, `client ${client}`]]));
+    this.title([client === null ? null : address, model.about.name], ...(client === null ? [] : [[null, model.called(client)]]));
     const body = element("div", { class: "body" });
     const head = new RunHead(model);
     this.shown.push(head);
     const tabs = element("nav", { class: "tabs", "aria-label": "views" }, TABS.map(([name, words]) => (
-      element("a", { href: name ? `${address}/${name}` : address, "aria-current": name === tab ? "page" : null }, words))));
+      element("a", { href: name ? `${address}/${name}` : address, "aria-current": name === tab ? "page" : null },
+        name === "clients" && model.isNode ? "Nodes" : words))));
     this.show(head.place, tabs, body);
     this.view(body, model, tab, client);
   }
@@ -241,21 +242,22 @@ class RunHead {
     const { about, now } = model;
     const total = about.layout?.total;
     const steps = model.steps();
-    const rate = (now?.columns?.rate ?? []).reduce((a, b) => a + (known(b) ? b : 0), 0);
+    const rates = now?.columns?.rate ?? [];
+    const rate = (model.isNode ? rates.slice(0, 1) : rates).reduce((a, b) => a + (known(b) ? b : 0), 0);
     const lost = model.lost();
     const numbers = [
-      ...(model.timeless ? [] : [["time", seconds(now?.time ?? model.last("time"))]]), ["client steps", count(steps || model.last("iteration"))],
+      ...(model.timeless ? [] : [["time", seconds(now?.time ?? model.last("time"))]]), [model.isNode ? "steps" : "client steps", count(steps || model.last("iteration"))],
       ["epochs", short(model.last("epoch"), 3)], ["test loss", short(model.last("loss"))],
       ...(known(model.last("accuracy")) ? [["accuracy", percent(model.last("accuracy"))]] : []),
       ...(!model.over && rate > 0 ? [["steps/s", short(rate, 3)]] : []),
       ...(model.shares() ? [["waiting", percent(model.shares().waiting)]] : []),
-      ...(lost.length ? [["lost", lost.length > 4 ? `${lost.length} clients` : lost.join(", "), "lost"]] : []),
+      ...(lost.length ? [["lost", lost.length > 4 ? `${lost.length} clients` : lost.map((i) => model.label(i)).join(", "), "lost"]] : []),
     ];
     const progress = total && steps && !model.over ? [element("progress", { max: total, value: Math.min(steps, total), "aria-label": "progress" }),
       element("span", { class: "note" }, ` ${percent(Math.min(1, steps / total))}${left(model, steps, total, rate)}`)] : [];
     this.place.replaceChildren(
       element("h1", {}, about.name, " ", badge(about.state)),
-      element("p", { class: "note" }, [about.config?.algorithm?.name ?? about.algorithm, about.config?.data?.dataset, `${count(model.clients)} clients`,
+      element("p", { class: "note" }, [about.config?.algorithm?.name ?? about.algorithm, about.config?.data?.dataset, model.isNode ? `with ${model.names.slice(1).join(", ")}` : `${count(model.clients)} clients`,
         about.config?.topology?.name, about.layout?.engine ?? about.engine].filter(Boolean).join(" · ")),
       element("dl", { class: "numbers" }, numbers.map(([name, value, kind]) => element("div", { class: kind ?? null }, element("dt", {}, name), element("dd", {}, value)))),
       ...(progress.length ? [element("p", { class: "progress" }, progress)] : []));

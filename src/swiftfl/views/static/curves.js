@@ -194,7 +194,8 @@ export class CurvesView {
       choice("over:", axesOf([model]), this.axis, (axis) => { this.axis = axis; this.update(); }),
       element("label", { class: "choice" }, box, " logarithmic loss"));
     container.append(element("section", {}, element("div", { class: "heading" }, element("h2", {}, "Curves"), tools), this.grid,
-      only ? null : element("p", { class: "note" }, "Drag to zoom in, double-click to zoom out. Bands are from the 10th to the 90th percentile of the clients.")));
+      only ? null : element("p", { class: "note" },
+        `Drag to zoom in, double-click to zoom out.${model.isNode ? "" : " Bands are from the 10th to the 90th percentile of the clients."}`)));
     this.again = () => this.update();
     model.addEventListener("curves", this.again);
     this.update();
@@ -231,16 +232,18 @@ export class CurvesView {
       if (!mean.some(known)) return [];
       return [{ label, x: clients[this.axis] ?? [], y: mean, colour: series[k], width: 1.5, low: clients[`${name}_low`], high: clients[`${name}_high`] }];
     };
+    const node = this.model.isNode;
     const found = [
       { key: "loss", title: "Loss", log: this.log, lines: [
-        ...line("loss", "test, consensus", 0), ...line("mean_client_loss", "test, mean of clients", 1), ...steps("loss", "clients' batches", 2)] },
+        ...line("loss", node ? "test, own model" : "test, consensus", 0), ...line("mean_client_loss", "test, mean of clients", 1),
+        ...steps("loss", node ? "its batches" : "clients' batches", 2)] },
       { key: "accuracy", title: "Accuracy (%)", percentages: true, lines: hundred([
-        ...line("accuracy", "consensus", 0), ...line("mean_client_accuracy", "mean of clients", 1)]) },
+        ...line("accuracy", node ? "own model" : "consensus", 0), ...line("mean_client_accuracy", "mean of clients", 1)]) },
       ...Object.keys(columns).filter((name) => !KNOWN.has(name) && !HIDDEN.has(name) && there(name)).map((name) => (
         { key: name, title: name.replace(/^metrics\./, ""), lines: line(name, name.replace(/^metrics\./, ""), 0) })),
       { key: "consensus_distance", zero: true, title: "Distance of the models from their average", lines: line("consensus_distance", "root mean square", 3) },
-      { key: "rate", zero: true, title: this.model.timeless ? "Steps of a client per iteration" : "Steps per second of a client", lines: steps("rate", "mean of clients", 4) },
-      { key: "age", zero: true, title: "Age of the averaged models (steps)", lines: steps("age", "mean of clients", 5) },
+      { key: "rate", zero: true, title: this.model.timeless ? "Steps of a client per iteration" : `Steps per second${node ? "" : " of a client"}`, lines: steps("rate", node ? "own" : "mean of clients", 4) },
+      { key: "age", zero: true, title: "Age of the averaged models (steps)", lines: steps("age", node ? "mean" : "mean of clients", 5) },
     ];
     return found.filter(({ key, lines }) => lines.length && (!this.only || this.only.includes(key)));
   }

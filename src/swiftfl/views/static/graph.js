@@ -81,7 +81,7 @@ export class GraphView {
     const n = graph.x.length;
     const form = `${n} ${width} ${height}`;
     if (form !== this.form || graph !== this.before) {
-      this.places = placed(graph, width, height, 26);
+      this.places = placed(graph, width, height, this.model.isNode ? 44 : 26);
       this.radius = Math.max(2, Math.min(17, 0.42 * nearest(this.places)));
       [this.form, this.before] = [form, graph];
     }
@@ -94,14 +94,15 @@ export class GraphView {
     const ages = this.ages(graph);
     const there = ages.filter(known).sort((a, b) => a - b);
     const middle = there.length ? Math.max(there[there.length >> 1], 1e-12) : null;
-    const weights = (graph.weights ?? []).filter(known);
+    const given = this.model.now?.weights ?? graph.weights; // a node's are those of now
+    const weights = (given ?? []).filter(known);
     const heaviest = weights.reduce((a, b) => Math.max(a, b), 1e-12);
     const alike = weights.reduce((a, b) => Math.min(a, b), heaviest) > 0.9 * heaviest;
     const widest = (alike ? 0.5 : 1) * (this.radius > 6 ? 5 : 2.5);
     const drawn = new Map();
     graph.edges.forEach(([i, k], place) => {
       const key = i < k ? i * 1e7 + k : k * 1e7 + i;
-      const weight = graph.weights?.[place];
+      const weight = given?.[place];
       const before = drawn.get(key);
       const one = { i, k, age: ages[place], weight: known(weight) ? weight : null };
       if (!before) drawn.set(key, one);
@@ -152,13 +153,23 @@ export class GraphView {
       context.stroke();
       if (this.radius >= 9) {
         context.fillStyle = inkOn(ground);
-        context.fillText(lost ? "✕" : i, x, y + 0.5);
+        context.fillText(lost ? "✕" : this.model.isNode ? "" : i, x, y + 0.5);
       } else if (lost) {
         context.fillStyle = c.lost;
         context.fillText("✕", x, y);
       }
+      if (this.model.isNode) this.drawName(context, c, i, x, y);
     });
     this.drawLegend(low, high);
+  }
+
+  // Below its circle, or above where there is no room.
+  drawName(context, c, i, x, y) {
+    const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
+    const half = context.measureText(this.model.label(i)).width / 2 + 2;
+    context.fillStyle = this.model.state(i) === "lost" ? c.lost : c.text;
+    const below = y + this.radius + 12;
+    context.fillText(this.model.label(i), Math.min(Math.max(x, half), width - half), below < height - 4 ? below : y - this.radius - 10);
   }
 
   drawLegend(low, high) {
@@ -176,7 +187,7 @@ export class GraphView {
     this.legend.replaceChildren(
       ...(found ? [element("span", {}, text), bar, element("span", {}, found[3](high))] : []),
       element("span", {}, element("span", { class: "key lost", "aria-hidden": "true" }), "✕ lost"),
-      element("span", {}, "edges: wide = more weight, strong = used lately, dashed = to a lost client"));
+      element("span", {}, `edges: wide = more weight, strong = used lately, dashed = to a lost ${this.model.isNode ? "node" : "client"}`));
   }
 
   describe() {
@@ -184,9 +195,9 @@ export class GraphView {
     const words = QUANTITIES.find(([name]) => name === this.quantity);
     const lost = this.model.lost();
     this.canvas.setAttribute("aria-label",
-      `Graph of ${this.places.length} clients with ${this.model.about.graph.edges.length / 2} edges.` +
+      `Graph of ${this.places.length} ${this.model.isNode ? "nodes" : "clients"} with ${this.model.about.graph.edges.length / 2} edges.` +
       (words ? ` Colour is ${words[2]}, from ${words[3](low)} to ${words[3](high)}.` : "") +
-      (lost.length ? ` Lost: ${lost.slice(0, 10).join(", ")}.` : "") + " Arrows choose a client, Enter opens its page.");
+      (lost.length ? ` Lost: ${lost.slice(0, 10).map((i) => this.model.label(i)).join(", ")}.` : "") + " Arrows choose a client, Enter opens its page.");
   }
 
   // --- choosing ------------------------------------------------------------------------------------
@@ -210,11 +221,11 @@ export class GraphView {
 
   lines(i) {
     const columns = this.model.now?.columns ?? {};
-    const found = [`client ${i}${this.model.state(i) ? ` (${this.model.state(i)})` : ""}`];
+    const found = [`${this.model.called(i)}${this.model.word(i) ? ` (${this.model.word(i)})` : ""}`];
     if (known(columns.c?.[i])) found.push(`step ${columns.c[i]}`);
     for (const [name, words] of QUANTITIES) if (known(columns[name]?.[i])) found.push(`${words} ${short(columns[name][i])}`);
     const waits = columns.waiting?.[i];
-    if (known(waits) && !this.model.timeless) found.push(`waited ${seconds(waits)}`);
+    if (known(waits) && !this.model.timeless && !(this.model.isNode && i > 0)) found.push(`waited ${seconds(waits)}`);
     return found;
   }
 

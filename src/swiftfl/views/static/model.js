@@ -46,6 +46,24 @@ export class RunModel extends EventTarget {
     return this.about.layout?.clock ?? { virtual: "virtual", sampled: "iterations" }[this.about.engine] ?? "wall";
   }
 
+  // The nodes of a federation have names. Such a run is what the first of them knows of itself and its neighbours.
+  get names() {
+    return this.about.layout?.names ?? [];
+  }
+
+  get isNode() {
+    return this.names.length > 0;
+  }
+
+  // A client, in a sentence and where there is little room.
+  called(i) {
+    return this.names[i] ?? `client ${i}`;
+  }
+
+  label(i) {
+    return this.names[i] ?? String(i);
+  }
+
   // Nothing takes time: the clock counts iterations, which say nothing of who computes or waits how long.
   get timeless() {
     return this.clock === "iterations";
@@ -118,6 +136,24 @@ export class RunModel extends EventTarget {
     return this.now?.columns?.state?.[client] ?? "";
   }
 
+  // The state in a word: of a node's neighbours it is known whether they are there, not what they do.
+  word(i) {
+    const state = this.state(i);
+    return this.isNode && i > 0 ? { starting: "not here yet", running: "here", stopped: "no neighbour any more" }[state] ?? state : state;
+  }
+
+  // Of a node: its weights, and how old the newest models of its neighbours are; by client.
+  ofNeighbours() {
+    const found = { weight: this.names.map(() => null), old: this.names.map(() => null) };
+    const { time, edges, weights } = this.now ?? {};
+    (this.about.layout?.near ?? []).forEach((i, place) => {
+      found.weight[i] = weights?.[place] ?? null;
+      const since = edges?.since?.[place];
+      if (known(since) && known(time)) found.old[i] = Math.max(0, time - since);
+    });
+    return found;
+  }
+
   lost() {
     return (this.now?.columns?.state ?? []).flatMap((_, i) => (this.state(i) === "lost" ? [i] : []));
   }
@@ -145,6 +181,23 @@ export class RunModel extends EventTarget {
       if (GONE.has(event)) {
         if (!last || last[1] !== null) spans.push([time, null]);
       } else if (BACK.has(event) && last && last[1] === null) last[1] = time;
+    }
+    return found;
+  }
+
+  // From when to when the neighbours of a node were there: {client: [[from, to]...]}, to is null while one is.
+  presences() {
+    const found = {};
+    if (!this.isNode) return found;
+    const close = (spans, time) => { if (spans?.length && spans.at(-1)[1] === null) spans.at(-1)[1] = time; };
+    for (const { event, client, time } of this.events) {
+      if (!known(time)) continue;
+      if (["stop", "end", "failed", "resume"].includes(event) || (client === 0 && GONE.has(event))) {
+        Object.values(found).forEach((spans) => close(spans, time)); // nobody looks any more
+      } else if (client > 0 && BACK.has(event)) {
+        close(found[client], time);
+        (found[client] ||= []).push([time, null]);
+      } else if (client > 0 && GONE.has(event)) close(found[client], time);
     }
     return found;
   }

@@ -4,9 +4,11 @@
 import { channels, colours, element, known, sharp, ticks } from "./dom.js";
 import { kindOf } from "./model.js";
 
-export const LEFT = 46;
+const LEFT = 46;
+const LONGEST = 130; // pixels of a name
 export const TOP = 8;
 const BOTTOM = 26;
+const FONT = "12px system-ui, sans-serif";
 const MARK_COLOURS = { lost: "lost", back: "returned", renewal: "renewal" };
 
 export class StreamPainter {
@@ -15,6 +17,15 @@ export class StreamPainter {
     this.model = model;
     this.scratch = document.createElement("canvas");
     this.shown = []; // marks, with their places
+    this.left = LEFT; // where the rows begin
+  }
+
+  // Names of clients need more room than numbers; on a small screen not more than a fourth of it.
+  measure(whole) {
+    const context = this.canvas.getContext("2d");
+    context.font = FONT;
+    const widest = this.model.names.reduce((most, name) => Math.max(most, context.measureText(name).width), 0);
+    this.left = Math.max(LEFT, Math.ceil(Math.min(widest, LONGEST, whole / 4)) + 18);
   }
 
   // The states that were asked for; how they look is computed when they are drawn.
@@ -29,21 +40,23 @@ export class StreamPainter {
 
   // Draw a view {from, to, first, last} of a run that lasts until `end`, `width` wide and `height` high without its axis.
   draw(view, end, whole, height) {
-    const size = (this.plot = { width: whole - LEFT - 8, height });
+    this.measure(whole);
+    const size = (this.plot = { width: whole - this.left - 8, height });
     this.view = view;
     this.end = end;
     const context = sharp(this.canvas, whole, height + TOP + BOTTOM);
     const c = colours();
     context.clearRect(0, 0, whole, height + TOP + BOTTOM);
     context.fillStyle = c.absent;
-    context.fillRect(LEFT, TOP, size.width, size.height);
+    context.fillRect(this.left, TOP, size.width, size.height);
     const { from, to, first, last } = view;
-    this.x = (time) => LEFT + ((time - from) / (to - from)) * size.width;
+    this.x = (time) => this.left + ((time - from) / (to - from)) * size.width;
     this.y = (row) => TOP + ((row - first) / (last - first + 1)) * size.height;
     context.save();
     context.beginPath();
-    context.rect(LEFT, TOP, size.width, size.height);
+    context.rect(this.left, TOP, size.width, size.height);
     context.clip();
+    this.drawPresences(context, c);
     this.drawAbsences(context, c);
     const high = size.height / (last - first + 1);
     this.paint(context, c, high);
@@ -66,7 +79,7 @@ export class StreamPainter {
     scratch.width = Math.max(1, Math.round(width * ratio));
     scratch.height = Math.max(1, Math.round(height * ratio));
     const on = scratch.getContext("2d");
-    on.setTransform(ratio, 0, 0, ratio, -LEFT * ratio, -TOP * ratio);
+    on.setTransform(ratio, 0, 0, ratio, -this.left * ratio, -TOP * ratio);
     on.imageSmoothingEnabled = high < 1.5;
     const { picture } = this;
     const exact = picture.steps && high >= 2 && this.wideEnough(); // narrower ones would hide each other
@@ -74,14 +87,14 @@ export class StreamPainter {
     else this.blit(on, "ground");
     on.globalCompositeOperation = "source-atop";
     on.fillStyle = hatch(on, c);
-    on.fillRect(LEFT, TOP, width, height);
+    on.fillRect(this.left, TOP, width, height);
     if (exact) {
       on.globalCompositeOperation = "source-over";
       for (const part of ["compute", "communication"]) {
         this.eachPart((left, top, wide, tall) => { on.fillRect(left, top, wide, tall); }, on, c[part], part);
       }
     } else this.blit(on, "work");
-    context.drawImage(scratch, LEFT, TOP, width, height);
+    context.drawImage(scratch, this.left, TOP, width, height);
   }
 
   // Whether a step is at least a few pixels wide, on average.
@@ -143,7 +156,18 @@ export class StreamPainter {
   separate(context, c, high) {
     context.fillStyle = c.ground;
     const gap = high >= 14 ? 3 : 1;
-    for (let row = this.view.first; row <= this.view.last + 1; row++) context.fillRect(LEFT, this.y(row) - gap / 2, this.plot.width, gap);
+    for (let row = this.view.first; row <= this.view.last + 1; row++) context.fillRect(this.left, this.y(row) - gap / 2, this.plot.width, gap);
+  }
+
+  // Of a node's neighbours only that they are there: a thin line.
+  drawPresences(context, c) {
+    context.fillStyle = c.returned;
+    context.globalAlpha = 0.55;
+    for (const [client, spans] of Object.entries(this.model.presences())) {
+      const middle = (this.y(Number(client)) + this.y(Number(client) + 1)) / 2;
+      for (const [from, to] of spans) context.fillRect(this.x(from), middle - 2, this.x(to ?? this.end) - this.x(from), 4);
+    }
+    context.globalAlpha = 1;
   }
 
   drawAbsences(context, c) {
@@ -191,22 +215,23 @@ export class StreamPainter {
   drawAxes(context, c, high) {
     const { from, to, first, last } = this.view;
     const { width, height } = this.plot;
-    context.font = "12px system-ui, sans-serif";
+    context.font = FONT;
     context.textBaseline = "middle";
     const each = Math.max(1, ticks(0, last - first + 1, Math.max(1, Math.floor(height / 16))).step);
     const step = Math.ceil(each);
     context.textAlign = "right";
     for (let row = Math.ceil(first / step) * step; row <= last; row += step) {
       context.fillStyle = this.model.state(row) === "lost" ? c.lost : c.soft;
-      context.fillText(row, LEFT - 14, (this.y(row) + this.y(row + 1)) / 2);
+      context.fillText(this.model.label(row), this.left - 14, (this.y(row) + this.y(row + 1)) / 2, this.left - 16);
     }
     for (let row = first; row <= last; row++) {
       const state = this.model.state(row);
       if (!state) continue;
       const middle = (this.y(row) + this.y(row + 1)) / 2;
       const tall = Math.max(1, Math.min(10, high - 1));
-      context.fillStyle = state === "lost" ? c.lost : ["finished", "stopped", "left"].includes(state) ? c.line : c.returned;
-      context.fillRect(LEFT - 8, middle - tall / 2, 5, tall);
+      const idle = ["finished", "stopped", "left", ...(this.model.isNode && row > 0 ? ["starting"] : [])];
+      context.fillStyle = state === "lost" ? c.lost : idle.includes(state) ? c.line : c.returned;
+      context.fillRect(this.left - 8, middle - tall / 2, 5, tall);
     }
     const { values, step: distance } = ticks(from, to, Math.max(2, Math.floor(width / 75)));
     context.textAlign = "center";
@@ -219,10 +244,10 @@ export class StreamPainter {
       context.moveTo(x, TOP + height);
       context.lineTo(x, TOP + height + 4);
       context.stroke();
-      if (x < LEFT + width - (this.model.timeless ? 80 : 30)) context.fillText(value.toFixed(digits), x, TOP + height + 14);
+      if (x < this.left + width - (this.model.timeless ? 80 : 30)) context.fillText(value.toFixed(digits), x, TOP + height + 14);
     }
     context.textAlign = "right";
-    context.fillText(this.model.timeless ? "iterations" : "s", LEFT + width, TOP + height + 14);
+    context.fillText(this.model.timeless ? "iterations" : "s", this.left + width, TOP + height + 14);
   }
 }
 
@@ -274,9 +299,10 @@ function symbol(context, kind, x, y, size, c) {
   }
 }
 
-export function legend() {
+export function legend(model) {
   const item = (kind, words) => element("li", {}, element("span", { class: `key ${kind}`, "aria-hidden": "true" }), words);
   return element("ul", { class: "legend", "aria-label": "legend" }, item("compute", "computes"),
     item("communication", "communicates"), item("waiting", "waits"), item("absent", "between steps, away or finished"),
-    item("lost", "✕ lost"), item("back", "▶ returns"), item("renewal", "weights renewed"));
+    ...(model.isNode ? [item("present", "a neighbour is here")] : []),
+    item("lost", "✕ lost"), item("back", model.isNode ? "▶ comes" : "▶ returns"), item("renewal", "weights renewed"));
 }

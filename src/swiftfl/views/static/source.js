@@ -110,7 +110,7 @@ export class EmbeddedSource {
     (about.graph?.edges || []).forEach(([one, other], k) => {
       if (one === i) {
         neighbours.push({
-          client: other, weight: about.graph.weights?.[k] ?? null,
+          client: other, weight: now?.weights?.[k] ?? about.graph.weights?.[k] ?? null,
           version: now?.edges?.version?.[k] ?? null, since: now?.edges?.since?.[k] ?? null,
         });
       }

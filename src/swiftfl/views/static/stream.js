@@ -1,7 +1,7 @@
 // The stream: one row per client; what it does with its time, by colour; from the whole run to single steps.
 
 import { button, count, element, onWidth, percent, seconds, short, themes, Tooltip } from "./dom.js";
-import { LEFT, legend, StreamPainter, TOP } from "./painting.js";
+import { legend, StreamPainter, TOP } from "./painting.js";
 import { bytes } from "./source.js";
 
 const WORDS = ["away", "computing", "communicating", "waiting"];
@@ -31,7 +31,7 @@ export class StreamView {
     this.ask(0);
   }
 
-  place(container, title) {
+  place(container, title, model = this.model) {
     this.buttons = element("div", { class: "tools", role: "group", "aria-label": "zoom" },
       button("+", "zoom in (+)", () => this.zoom(0.5)),
       button("−", "zoom out (−)", () => this.zoom(2)),
@@ -42,7 +42,7 @@ export class StreamView {
       button("whole run", "show the whole run (Home)", () => this.whole()));
     const heading = element("div", { class: "heading" }, element(this.compact ? "h3" : "h2", {}, title), this.compact ? null : this.buttons);
     this.section = element("section", { class: "stream" }, heading, this.compact ? null : this.summary, this.frame,
-      this.compact ? null : legend(), this.compact ? null : element("p", { class: "note" },
+      this.compact ? null : legend(model), this.compact ? null : element("p", { class: "note" },
         "Wheel or + and − zoom, dragging or arrows move; with Shift the wheel changes how many rows there are."));
     container.append(this.section);
   }
@@ -82,7 +82,7 @@ export class StreamView {
   async ask() {
     if (this.gone) return;
     const rows = this.view ? this.view.last - this.view.first + 1 : this.model.clients;
-    const pixels = Math.max(100, this.frame.clientWidth - LEFT) * Math.min(2, window.devicePixelRatio || 1);
+    const pixels = Math.max(100, this.frame.clientWidth - this.painter.left) * Math.min(2, window.devicePixelRatio || 1);
     const bins = Math.max(50, Math.min(Math.round(pixels), Math.floor(CELLS / Math.max(1, rows))));
     const wide = this.view && !(this.follow && this.isWhole);
     const margin = wide ? 0.25 * (this.view.to - this.view.from) : 0; // so that small movements show what is there
@@ -177,7 +177,7 @@ export class StreamView {
   }
 
   zoomAt(event, factor) {
-    this.zoom(factor, (event.offsetX - LEFT) / this.plot.width);
+    this.zoom(factor, (event.offsetX - this.painter.left) / this.plot.width);
   }
 
   wheel(event) {
@@ -248,11 +248,13 @@ export class StreamView {
     const shares = model.shares();
     const lost = model.lost();
     const time = this.end ?? model.now?.time;
-    const parts = [`${count(model.clients)} clients, ${model.timeless ? model.duration(time) : `${seconds(time)} of ${model.clock === "virtual" ? "virtual" : "real"} time`}.`];
+    const who = model.isNode ? `${model.label(0)} and ${model.about.layout.near.length} neighbours` : `${count(model.clients)} clients`;
+    const parts = [`${who}, ${model.timeless ? model.duration(time) : `${seconds(time)} of ${model.clock === "virtual" ? "virtual" : "real"} time`}.`];
     if (shares) {
-      parts.push(`They compute ${percent(shares.compute)}, communicate ${percent(shares.communication)} and wait ${percent(shares.waiting)} of their time.`);
+      const does = model.isNode ? [`${model.label(0)} computes`, "communicates", "waits", "its"] : ["They compute", "communicate", "wait", "their"];
+      parts.push(`${does[0]} ${percent(shares.compute)}, ${does[1]} ${percent(shares.communication)} and ${does[2]} ${percent(shares.waiting)} of ${does[3]} time.`);
     }
-    if (lost.length) parts.push(`Lost: client${lost.length > 1 ? "s" : ""} ${lost.slice(0, 10).join(", ")}${lost.length > 10 ? " …" : ""}.`);
+    if (lost.length) parts.push(`Lost: ${model.isNode ? "" : `client${lost.length > 1 ? "s" : ""} `}${lost.slice(0, 10).map((i) => model.label(i)).join(", ")}${lost.length > 10 ? " …" : ""}.`);
     const text = parts.join(" ");
     if (this.summary.textContent !== text) this.summary.textContent = text;
     this.canvas.setAttribute("aria-label", `Stream of ${model.about.name}. ${text}`);
@@ -261,7 +263,7 @@ export class StreamView {
   hover(event) {
     if (!this.picture || !this.plot || event.buttons) return;
     const [px, py] = [event.offsetX, event.offsetY];
-    const inside = px >= LEFT && px <= LEFT + this.plot.width && py >= TOP && py <= TOP + this.plot.height;
+    const inside = px >= this.painter.left && px <= this.painter.left + this.plot.width && py >= TOP && py <= TOP + this.plot.height;
     if (!inside) {
       this.tooltip.hide();
       return;
@@ -272,10 +274,10 @@ export class StreamView {
 
   aboutPlace(px, py) {
     const { from, to, first, last } = this.view;
-    const time = from + ((px - LEFT) / this.plot.width) * (to - from);
+    const time = from + ((px - this.painter.left) / this.plot.width) * (to - from);
     const client = Math.min(last, Math.floor(first + ((py - TOP) / this.plot.height) * (last - first + 1)));
-    const state = this.model.state(client);
-    const title = `client ${client}${state ? ` (${state})` : ""}`;
+    const state = this.model.word(client);
+    const title = `${this.model.called(client)}${state ? ` (${state})` : ""}`;
     const step = this.picture.steps?.find(([i, , start, a, b, d]) => i === client && start <= time && time <= start + a + b + d);
     if (step) {
       const [, c, start, compute, waiting, communication, loss, steps = 1] = step;
@@ -290,11 +292,16 @@ export class StreamView {
     const place = Math.floor((client - picture.first) / picture.per_row) * picture.bins + bin;
     const what = picture.states[place];
     const width = (picture.to - picture.from) / picture.bins;
+    if (!what && this.model.isNode && client > 0) return [title, this.model.duration(time), this.there(client, time) ? "here" : "not there"];
     return [title, `${this.model.duration(time)} (± ${this.model.duration(width / 2)})`, what ? `${WORDS[what]}: ${percent(picture.shares[place] / 255)}` : "not there"];
+  }
+
+  there(client, time) {
+    return (this.model.presences()[client] ?? []).some(([from, to]) => from <= time && time <= (to ?? Infinity));
   }
 }
 
 function aboutMark({ mark, kind }, model) {
-  const who = mark.client === undefined || mark.client === null ? "all clients" : `client ${mark.client}`;
+  const who = mark.client === undefined || mark.client === null ? (model.isNode ? "all" : "all clients") : model.called(mark.client);
   return [`${who}: ${mark.event}`, MARKS[kind], model.duration(model.at(mark)), ...(mark.reason ? [mark.reason] : [])];
 }

@@ -44,7 +44,8 @@ export class Part {
 const COLUMNS = [
   ["state", "state", (v) => v], ["c", "step", count], ["rate", "steps/s", short], ["loss", "loss", short],
   ["stale", "staleness", short], ["age", "age", short], ["compute", "computes", null], ["communication", "communicates", null],
-  ["waiting", "waits", null], ["refused", "refused", count], ["discarded", "discarded", count], ["distance", "distance", short],
+  ["waiting", "waits", null], ["weight", "weight", short], ["old", "age of its model", seconds],
+  ["refused", "refused", count], ["discarded", "discarded", count], ["distance", "distance", short],
 ];
 
 const TIMES = new Set(["rate", "compute", "communication", "waiting"]);
@@ -52,6 +53,13 @@ const TIMES = new Set(["rate", "compute", "communication", "waiting"]);
 // What a run has of its clients; where nothing takes time, no times.
 function columnsOf(model) {
   return COLUMNS.filter(([name]) => !(model.timeless && TIMES.has(name)));
+}
+
+// Of a node's neighbours it is not known how they spend their time; zeros would say something else.
+function asKnown(columns, model) {
+  Object.assign(columns, model.ofNeighbours());
+  for (const name of ["compute", "communication", "waiting", "discarded"]) columns[name] = columns[name]?.map((value, i) => (i ? null : value));
+  for (const name of ["c", "rate"]) columns[name] = columns[name]?.map((value, i) => (i ? value || null : value));
 }
 
 export class ClientsView {
@@ -68,9 +76,10 @@ export class ClientsView {
 
   make() {
     const columns = this.model.now?.columns && { ...this.model.now.columns };
-    if (columns?.state) columns.state = columns.state.map((_, i) => this.model.state(i));
+    if (columns?.state) columns.state = columns.state.map((_, i) => this.model.word(i));
     if (!columns?.state) return element("p", { class: "note" }, "Nothing is recorded of single clients.");
     const n = columns.state.length;
+    if (this.model.isNode) asKnown(columns, this.model);
     const there = columnsOf(this.model).filter(([name]) => (columns[name] ?? []).some((value) => value !== null && value !== undefined));
     const whole = Array.from({ length: n }, (_, i) => sum(["compute", "communication", "waiting"].map((name) => columns[name]?.[i])));
     const value = (name, i) => (["compute", "communication", "waiting"].includes(name) && whole[i] > 0 ? columns[name][i] / whole[i] : columns[name][i]);
@@ -84,10 +93,11 @@ export class ClientsView {
     const head = (name, words) => element("button", { type: "button", class: "sort", "data-by": name ?? "",
       "aria-label": `sort by ${words}`, on: { click: () => this.sort(name) } }, words, this.by === name ? (this.down ? " ▾" : " ▴") : "");
     const rows = shown.map((i) => [
-      element("a", { href: `#/run/${encodeURIComponent(this.model.id)}/client/${i}` }, String(i)),
+      element("a", { href: `#/run/${encodeURIComponent(this.model.id)}/client/${i}` }, this.model.label(i)),
       ...there.map(([name, , write]) => (write ? write(value(name, i)) : percent(value(name, i))))]);
-    const made = table("Clients", [head(null, "client"), ...there.map(([name, words]) => head(name, words))], rows,
-      { numeric: [true, ...there.map(([name]) => name !== "state")], state: (at) => (columns.state[shown[at]] === "lost" ? "lost" : null) });
+    const [title, who] = this.model.isNode ? ["Nodes", "node"] : ["Clients", "client"];
+    const made = table(title, [head(null, who), ...there.map(([name, words]) => head(name, words))], rows,
+      { numeric: [!this.model.isNode, ...there.map(([name]) => name !== "state")], state: (at) => (this.model.state(shown[at]) === "lost" ? "lost" : null) });
     return [made, ...(n > shown.length ? [element("p", { class: "note" }, `The first ${shown.length} of ${count(n)}; sort to see others.`)] : [])];
   }
 
@@ -130,22 +140,23 @@ export class ClientView {
   show({ neighbours, rows, events, left = false }) {
     const { i, model } = this;
     const columns = { ...model.now?.columns };
-    if (columns.state) columns.state = columns.state.map((_, k) => model.state(k));
+    if (columns.state) columns.state = columns.state.map((_, k) => model.word(k));
+    if (model.isNode) asKnown(columns, model);
     const numbers = columnsOf(model).filter(([name]) => columns[name] && columns[name][i] !== null && columns[name][i] !== undefined)
       .map(([name, words, write]) => [words, write ? write(columns[name][i]) : seconds(columns[name][i])]);
     const steps = rows.slice(-60).reverse();
     this.place.replaceChildren(
-      element("h2", { class: model.state(i) === "lost" ? "lost" : null }, `Client ${i}${model.state(i) ? `: ${model.state(i)}` : ""}`),
+      element("h2", { class: model.state(i) === "lost" ? "lost" : null }, `${model.isNode ? model.label(i) : `Client ${i}`}${model.word(i) ? `: ${model.word(i)}` : ""}`),
       numbers.length ? table("Numbers", ["", "now"], numbers, { numeric: [false, true] }) : "",
       element("h3", {}, "Neighbours"),
-      neighbours.length ? table("Neighbours", ["client", "weight", "its newest model", "since"], neighbours.map((one) => [
-        element("a", { href: `#/run/${encodeURIComponent(model.id)}/client/${one.client}` }, String(one.client)),
+      neighbours.length ? table("Neighbours", [model.isNode ? "node" : "client", "weight", "its newest model", "since"], neighbours.map((one) => [
+        element("a", { href: `#/run/${encodeURIComponent(model.id)}/client/${one.client}` }, model.label(one.client)),
         short(one.weight), known(one.version) ? `step ${count(one.version)}` : "–", model.duration(one.since)])) : element("p", {}, "It has none."),
       element("h3", {}, "Newest steps"),
       steps.length ? table("Newest steps", ["step", "from", "computes", "waits", "communicates", "loss", "age"], steps.map((row) => [
         count(row.c) + (row.steps > 1 ? ` (${row.steps} steps)` : ""), ...[row.start, row.compute, row.waiting, row.communication].map((time) => model.duration(time)),
         short(row.loss), short(row.age)])) : element("p", { class: "note" },
-        left ? "This run has more steps than a report holds: single ones are in the dashboard." : "No steps are recorded."),
+        model.isNode && i > 0 ? "A node does not know what its neighbours do." : left ? "This run has more steps than a report holds: single ones are in the dashboard." : "No steps are recorded."),
       element("h3", {}, "Events"), eventsTable(events, model));
   }
 }
@@ -155,9 +166,9 @@ export class ClientView {
 function eventsTable(events, model) {
   if (!events.length) return element("p", { class: "note" }, "Nothing happened.");
   const rows = events.slice(-1000).reverse().map(({ event, time, client, iteration, ...more }) => [
-    model.timeless ? "–" : seconds(time), event, client === undefined || client === null ? "" : `client ${client}`, known(iteration) ? count(iteration) : "",
+    model.timeless ? "–" : seconds(time), event, client === undefined || client === null ? "" : model.called(client), known(iteration) ? count(iteration) : "",
     Object.entries(more).map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ")]);
-  return table("Events", ["time", "event", "who", "client steps", "more"], rows, { numeric: [true, false, false, true, false],
+  return table("Events", ["time", "event", "who", model.isNode ? "steps" : "client steps", "more"], rows, { numeric: [true, false, false, true, false],
     state: (at) => (["lost", "crash", "failed", "diverged"].includes(rows[at][1]) ? "lost" : null) });
 }
 
@@ -171,7 +182,7 @@ export function refusalsPart(container, model) {
     const named = [["refused", "models that were refused (damaged, or not finite)"], ["discarded", "own steps that were discarded (not finite)"]];
     const rows = named.filter(([name]) => columns[name]).map(([name, words]) => {
       const who = columns[name].map((value, i) => [value, i]).filter(([value]) => value > 0).sort((a, b) => b[0] - a[0]);
-      return [words, count(sum(columns[name])), who.slice(0, 8).map(([value, i]) => `client ${i}: ${value}`).join(", ") || "nobody"];
+      return [words, count(sum(columns[name])), who.slice(0, 8).map(([value, i]) => `${model.called(i)}: ${value}`).join(", ") || "nobody"];
     });
     return [element("h2", {}, "Refused messages"), rows.length ? table("Refused messages", ["", "in all", "whose"], rows, { numeric: [false, true, false] })
       : element("p", { class: "note" }, "Not recorded.")];
