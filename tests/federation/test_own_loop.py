@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,10 +12,12 @@ import pytest
 import torch
 from nodes import Federation, until
 
+from node_processes import nodes, ran
 from swiftfl.errors import UserError
 from swiftfl.loop.federated import FederatedLink, federated_link
 from swiftfl.loop.optimizer import Optimizer
 from swiftfl.loop.peer import Peer
+from swiftfl.views import RunView
 
 pytest.importorskip("zenoh")
 
@@ -54,6 +58,52 @@ def test_two_loops_agree(tmp_path: Path) -> None:
         thread.join(100)
     assert sorted(found) == [0, 1]
     assert 0.2 < float(found[0]) < 0.8  # between what each wants alone
+
+
+PROGRAM = """
+import sys, time
+import torch, swiftfl
+from swiftfl.data.digits import digits
+
+data = digits()
+inputs = torch.tensor(data.train.inputs).reshape(len(data.labels), -1).float()
+labels = torch.tensor(data.train.labels).long()
+model = torch.nn.Linear(64, 10)
+with swiftfl.join(sys.argv[1]) as peer:
+    optimizer = swiftfl.Optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model, peer)
+    while True:
+        at = torch.randint(len(labels), (16,))
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs[at]), labels[at]).backward()
+        optimizer.step()
+        time.sleep(0.01)
+"""
+
+
+def test_a_loop_goes_on_when_its_neighbour_dies_and_returns(tmp_path: Path) -> None:
+    """aarhus is a loop of its own, basel a node as `swiftfl node` makes it; both have the same model."""
+    (tmp_path / "loop.py").write_text(PROGRAM)
+    with nodes(tmp_path / "federation", ("aarhus", "basel"), "line") as made:
+        command = [sys.executable, str(tmp_path / "loop.py"), str(made.folder("aarhus") / "node.yaml")]
+        with (made.root / "aarhus.log").open("wb") as log:
+            made.running["aarhus"] = subprocess.Popen(command, stdout=log, stderr=log)
+        made.start("basel")
+        made.reach(2, "aarhus", "basel")
+        until(lambda: (made.status("basel")["neighbours"]["aarhus"]["steps"] or 0) > 20, "models of the loop")
+        made.kill("basel")
+        until(lambda: not made.status("aarhus")["neighbours"]["basel"]["here"], "the loss")
+        step = made.status("aarhus")["step"]
+        until(lambda: made.status("aarhus")["step"] > step + 20, "further steps of the loop, alone")
+        made.start("basel")
+        made.reach(2, "aarhus", "basel")
+        done = ran("federation", "consensus", made.folder("aarhus"))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("The average of 2 nodes is in ")
+        until((made.folder("basel") / "consensus.safetensors").exists, "the consensus at basel")
+        columns = RunView(made.folder("aarhus")).now()["columns"]  # type: ignore[index]
+        assert columns["state"] == ["running", "back"]
+        assert columns["steps"][0] > 20
+        assert "basel is here again" in made.log("aarhus")
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:

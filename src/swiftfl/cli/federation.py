@@ -89,12 +89,13 @@ def request(
 
     swiftfl federation request a --address tls/a.example:7447
     """
+    from swiftfl.experiment.source import full_name
     from swiftfl.federation.blocks import block, code_of
     from swiftfl.federation.joining import REQUEST
     from swiftfl.federation.joining import request as make
 
     place = folder or Path(name)
-    made = make(place, name, address, experiment, listen)
+    made = make(place, name, address, None if experiment is None else full_name(experiment), listen)
     print(block(made), end="")
     _note(f"Written: {place / REQUEST}. Send it to the authority, which will show the code {code_of(made)}.")
 
@@ -136,8 +137,9 @@ def install(
     """
     from swiftfl.federation.blocks import shown_code
     from swiftfl.federation.certificates import fingerprint
-    from swiftfl.federation.folder import AUTHORITY, NODE
+    from swiftfl.federation.folder import AUTHORITY, NODE, NodeFolder
     from swiftfl.federation.joining import install as take_in
+    from swiftfl.federation.service import runs
     from swiftfl.files import read_text_file
 
     text, source = _text(reply)
@@ -147,7 +149,13 @@ def install(
     if authority is None:
         code = shown_code(fingerprint(read_text_file(folder / AUTHORITY).encode()))
         print(f"Compare the authority's code with its holder, by another way than the reply came: {code}")
-    print(f"To start it: swiftfl node {folder / NODE}")
+    start = f"swiftfl node {folder / NODE}"
+    if runs(folder):
+        print("It runs: it takes this in when it is stopped (Ctrl-C, SIGTERM) and started again.")
+    elif NodeFolder.read(folder).experiment is None:
+        print(f"To start it, add experiment: mine.py:experiment to {folder / NODE}; then: {start}")
+    else:
+        print(f"To start it: {start}")
 
 
 @app.command()

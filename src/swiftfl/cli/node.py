@@ -66,7 +66,7 @@ def node(
     said = None if found.experiment is None else reference(found.experiment)
     if said is None:
         raise UserError(
-            f"{folder} names no experiment: add experiment: mine.py:experiment (docs/federation.md)"
+            f"{found.path} names no experiment: add experiment: mine.py:experiment (docs/federation.md)"
         )
     arguments = arguments_of(said)
     config = agreed(arguments.given.described(arguments.config()), found)

@@ -168,14 +168,21 @@ def _address(address: str, insecure: bool) -> str:
 
 
 def _node_file(name: str, listen: str | None, experiment: str | None, insecure: bool) -> str:
+    """One setting a line, so that its owner can add others."""
     said: dict[str, object] = {"name": name}
     if listen is not None:
-        said["listen"] = [listen]
+        said["listen"] = listen
     if experiment is not None:
         said["experiment"] = experiment
     if insecure:
         said["insecure"] = True
-    return f"# A node of a federation. To start it: swiftfl node {NODE}\n{yaml_text(said)}"
+    lines = [f"# A node of a federation (docs/federation.md). To start it: swiftfl node {NODE}"]
+    lines += [yaml_text({key: value}).strip().strip("{}") for key, value in said.items()]
+    if experiment is None:
+        lines.append(
+            "# experiment: mine.py:experiment   # its model and data: add this line before it is started"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _check_authority(folder: Path, found: bytes, expected: str | None) -> None:
@@ -193,7 +200,8 @@ def _key_of(folder: Path, view: NodeView, source: str) -> Path:
         if path.exists() and fingerprint_of_key(read_text_file(path).encode()) == view.me.fingerprint:
             return path
     raise UserError(
-        f"{source} is not for this node: {folder} holds no key of {view.me.name} with its fingerprint"
+        f"{source} is not for this node: {folder} holds no key of {view.me.name} with its fingerprint "
+        "(--folder: where `swiftfl federation request` was run)"
     )
 
 

@@ -208,6 +208,14 @@ def read_status(folder: Path) -> dict[str, Any]:
     return found
 
 
+def runs(folder: Path) -> bool:
+    """Whether the node of this folder runs now."""
+    try:
+        return not read_status(folder)["silent"]
+    except UserError:
+        return False
+
+
 def ask_for_consensus(folder: Path, seconds: float) -> dict[str, Any]:
     """Ask the node that runs here to begin one; what came of it."""
     before = read_status(folder)
