@@ -201,14 +201,14 @@ def test_wrong_uses_are_one_line(pair: Nodes) -> None:
     one_line(ran("node", node, "--metrics", "nowhere.invalid:9"), "--metrics nowhere.invalid:9: ")
     one_line(ran("node", pair.folder("a") / "node.yaml"), "is in use by process")
     one_line(ran("node", pair.root / "d" / "node.yaml"), "d/node.yaml")
-    one_line(ran("node", pair.folder("c"), "--insecure"), "")
+    one_line(ran("node", pair.folder("c"), "--insecure"), "is of a node with TLS: leave --insecure out")
     assert "PRIVATE" not in pair.log("a") + pair.log("b")
 
 
 @pytest.mark.slow
 def test_watch_shows_a_neighbour_that_is_killed_and_returns(tmp_path: Path) -> None:
     here = re.compile(r"basel +here +weight 0\.50  model of step")
-    with nodes(tmp_path / "federation", ("aarhus", "basel"), "line") as made:
+    with nodes(tmp_path / "federation", ("aarhus", "basel"), "path") as made:
         for name in ("aarhus", "basel"):
             made.start(name)
         made.reach(2, "aarhus", "basel")

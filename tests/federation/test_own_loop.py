@@ -83,7 +83,7 @@ with swiftfl.join(sys.argv[1]) as peer:
 def test_a_loop_goes_on_when_its_neighbour_dies_and_returns(tmp_path: Path) -> None:
     """aarhus is a loop of its own, basel a node as `swiftfl node` makes it; both have the same model."""
     (tmp_path / "loop.py").write_text(PROGRAM)
-    with nodes(tmp_path / "federation", ("aarhus", "basel"), "line") as made:
+    with nodes(tmp_path / "federation", ("aarhus", "basel"), "path") as made:
         command = [sys.executable, str(tmp_path / "loop.py"), str(made.folder("aarhus") / "node.yaml")]
         with (made.root / "aarhus.log").open("wb") as log:
             made.running["aarhus"] = subprocess.Popen(command, stdout=log, stderr=log)

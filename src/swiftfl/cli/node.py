@@ -42,8 +42,6 @@ def node(
 
     swiftfl node node.yaml --metrics 9464
     """
-    from dataclasses import replace
-
     from swiftfl.api.own_experiment import arguments_of
     from swiftfl.errors import UserError
     from swiftfl.experiment.build import build
@@ -59,9 +57,13 @@ def node(
 
     found = NodeFolder.read(folder)
     if found.insecure and not insecure:
-        raise UserError(f"{folder} says insecure: type --insecure, too, if that is meant")
+        raise UserError(f"{found.path} says insecure: type --insecure, too, if that is meant")
+    if insecure and not found.insecure:
+        raise UserError(
+            f"{found.path} is of a node with TLS: leave --insecure out "
+            "(swiftfl federation init --insecure makes nodes without)"
+        )
     if insecure:
-        found = replace(found, insecure=True)
         print("swiftfl: INSECURE: no TLS, no certificates; this machine only", file=sys.stderr, flush=True)
     said = None if found.experiment is None else reference(found.experiment)
     if said is None:

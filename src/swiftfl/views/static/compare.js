@@ -52,7 +52,7 @@ export class CompareView {
     this.results = element("div", {});
     this.body.replaceChildren(element("div", { class: "heading" }, element("h2", {}, "Comparison"), tools), chartPlace,
       element("p", { class: "note" }, "Click into the curves of the loss to choose the loss whose time is shown."), this.results,
-      element("h2", {}, "Streams"), this.placeStreams(), legend(), element("h2", {}, "What differs"), this.differences());
+      element("h2", {}, "Streams"), this.placeStreams(), legend(this.models.some((model) => model.isNode)), element("h2", {}, "What differs"), this.differences());
     this.chart = new Chart(chartPlace, { title: "", height: 320, log: true, onClick: (level) => this.metric === "loss" && this.choose(level, true) });
     this.drawStreams();
   }

@@ -299,10 +299,10 @@ function symbol(context, kind, x, y, size, c) {
   }
 }
 
-export function legend(model) {
+export function legend(ofNodes) {
   const item = (kind, words) => element("li", {}, element("span", { class: `key ${kind}`, "aria-hidden": "true" }), words);
   return element("ul", { class: "legend", "aria-label": "legend" }, item("compute", "computes"),
     item("communication", "communicates"), item("waiting", "waits"), item("absent", "between steps, away or finished"),
-    ...(model.isNode ? [item("present", "a neighbour is here")] : []),
-    item("lost", "✕ lost"), item("back", model.isNode ? "▶ comes" : "▶ returns"), item("renewal", "weights renewed"));
+    ...(ofNodes ? [item("present", "a neighbour is here")] : []),
+    item("lost", "✕ lost"), item("back", ofNodes ? "▶ comes" : "▶ returns"), item("renewal", "weights renewed"));
 }

@@ -31,7 +31,7 @@ export class StreamView {
     this.ask(0);
   }
 
-  place(container, title, model = this.model) {
+  place(container, title) {
     this.buttons = element("div", { class: "tools", role: "group", "aria-label": "zoom" },
       button("+", "zoom in (+)", () => this.zoom(0.5)),
       button("−", "zoom out (−)", () => this.zoom(2)),
@@ -42,7 +42,7 @@ export class StreamView {
       button("whole run", "show the whole run (Home)", () => this.whole()));
     const heading = element("div", { class: "heading" }, element(this.compact ? "h3" : "h2", {}, title), this.compact ? null : this.buttons);
     this.section = element("section", { class: "stream" }, heading, this.compact ? null : this.summary, this.frame,
-      this.compact ? null : legend(model), this.compact ? null : element("p", { class: "note" },
+      this.compact ? null : legend(this.model.isNode), this.compact ? null : element("p", { class: "note" },
         "Wheel or + and − zoom, dragging or arrows move; with Shift the wheel changes how many rows there are."));
     container.append(this.section);
   }
