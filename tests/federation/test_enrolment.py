@@ -314,3 +314,37 @@ def test_the_agreement_fixes_the_layout_of_the_model(tmp_path: Path) -> None:
 def test_the_authoritys_certificate_is_its_own(demo: Path) -> None:
     authority = Authority.open(demo / "authority")
     assert fingerprint(authority.certificate) == authority.fingerprint
+
+
+def test_a_new_key_keeps_the_address(demo: Path) -> None:
+    """Who asks for a new key without saying where it is dialled is dialled where it was."""
+    before = NodeFolder.read(demo / "a").manifest.me
+    made = request(demo / "a", "a")
+    assert made.address == before.address
+    assert request(demo / "a", "a", "tls/127.0.0.1:7999").address == "tls/127.0.0.1:7999"
+    authority = Authority.open(demo / "authority")
+    after = authority.rotate(request(demo / "a", "a"))
+    assert next(each for each in after.members if each.name == "a").address == before.address
+
+
+def test_the_file_of_a_node_can_be_added_to(tmp_path: Path) -> None:
+    """One setting a line, also where there is only a name."""
+    request(tmp_path / "c", "c")
+    text = (tmp_path / "c" / "node.yaml").read_text()
+    assert "\nname: c\n# experiment: mine.py:experiment" in text
+    request(tmp_path / "d", "d", "tls/127.0.0.1:7999", "/x/mine.py:experiment", "tls/0.0.0.0:7999")
+    lines = (tmp_path / "d" / "node.yaml").read_text().splitlines()
+    assert [line.partition(":")[0] for line in lines[1:]] == ["name", "listen", "experiment"]
+
+
+def test_who_installs_is_told_what_comes_next(
+    demo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = str(demo / "authority" / "replies" / "a.txt")
+    assert run_command(["federation", "install", reply, "--folder", str(demo / "a")]) == 0
+    assert "To start it, add experiment: mine.py:experiment to" in capsys.readouterr().out
+    assert run_command(["federation", "install", reply, "--folder", str(demo)]) == 2
+    assert "(--folder: where `swiftfl federation request` was run)" in capsys.readouterr().err
+    monkeypatch.setattr("swiftfl.federation.service.runs", lambda folder: True)
+    assert run_command(["federation", "install", reply, "--folder", str(demo / "a")]) == 0
+    assert "It runs: it takes this in when it is stopped" in capsys.readouterr().out

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from node_processes import LIMIT, Nodes, nodes, ran, swiftfl, until
 from safetensors.numpy import load_file
 
+from node_processes import LIMIT, Nodes, nodes, ran, swiftfl, until
 from swiftfl.errors import UserError
 from swiftfl.federation.endpoint import Endpoint, metrics_text
 from swiftfl.federation.joining import free_ports

@@ -75,7 +75,7 @@ def request(
     name: Annotated[str, typer.Argument(help="The node's name: lower-case letters, digits, - and _.")],
     address: Annotated[
         str | None,
-        typer.Option(help="Where neighbours dial it, tls/HOST:PORT; without, it dials its neighbours."),
+        typer.Option(help="Where neighbours dial it, tls/HOST:PORT; without, as before, or it dials them."),
     ] = None,
     listen: Annotated[
         str | None, typer.Option(help="Where it listens, if that is another address than --address.")
@@ -242,7 +242,7 @@ def remove(
 
     opened = Authority.open(authority)
     found = opened.remove(node, [_pair(each, opened) for each in link or ()])
-    print(f"Removed: {node}. Its key counts no more as soon as its neighbours have installed their replies.")
+    print(f"Removed: {node}. It is refused by each neighbour that has installed its reply and started again.")
     _tell_replies(opened, found, install)
 
 

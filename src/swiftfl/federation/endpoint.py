@@ -112,7 +112,7 @@ class Endpoint:
         if not port.isdigit() or not int(port) < 65536:
             raise UserError(f"--metrics {address}: give a PORT, or HOST:PORT such as 127.0.0.1:9464")
         try:
-            self._server = _Server((host, int(port)), BaseHTTPRequestHandler)
+            self._server = ThreadingHTTPServer((host, int(port)), BaseHTTPRequestHandler)
         except OSError as error:
             raise UserError(f"--metrics {address}: {error.strerror or error}") from None
         self.beyond = not is_loopback(host)
@@ -132,10 +132,6 @@ class Endpoint:
             self._server.shutdown()
             self._thread.join(2.0)
         self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
 
 
 def _handler(status: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:

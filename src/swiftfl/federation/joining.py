@@ -59,8 +59,10 @@ def request(
 ) -> JoinRequest:
     """Make a key in this folder and a request for it; the request is written beside, and returned.
 
-    A node that is dialled at `address` listens there or, behind a gateway, at `listen`.
+    A node that is dialled at `address` listens there or, behind a gateway, at `listen`. One that asks for a
+    new key keeps the address that it has, unless another is given.
     """
+    address = _known_address(folder) if address is None else address
     hosts = () if address is None else (address_parts(_address(address, insecure))[1],)
     with reported(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,6 +77,14 @@ def request(
         if not (folder / NODE).exists():
             write_atomically(folder / NODE, _node_file(name, listen or address, experiment, insecure))
     return made
+
+
+def _known_address(folder: Path) -> str | None:
+    """Where a node that has joined already is dialled."""
+    if not (folder / MANIFEST).is_file() or not (folder / AUTHORITY).is_file():
+        return None
+    trusted = read_text_file(folder / AUTHORITY).encode()
+    return read_signed(read_text_file(folder / MANIFEST), trusted, str(folder / MANIFEST)).me.address
 
 
 def install(folder: Path, text: str, source: str, authority: str | None = None) -> NodeView:

@@ -58,6 +58,8 @@ def test_a_run_as_it_was_asked_for(folder: Path) -> None:
         "clock": "virtual",
         "total": layout.total,
         "began": layout.began,
+        "names": [],
+        "near": [],
     }
     # Metropolis on a regular graph: 1 / (degree + 1) everywhere.
     degree = layout.indptr[1]
