@@ -121,7 +121,7 @@ format: $(INSTALLED)  ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED)  ## the benchmarks, each printing ratios measured in one run, and one table of all claims
-	$(BIN)/python tools/bench.py
+	$(BIN)/python tools/bench.py $(BENCH)
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) build .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,13 +77,16 @@ def show(title: str, rows: dict[str, Spent], steps: int) -> None:
         print(f"{name:12}" + "".join(f"{number:9.3f}" for number in numbers), flush=True)
 
 
-def asleep(clients: int, epochs: int, seconds: float, measure: Measure) -> dict[str, Spent]:
-    """Everybody, with gradients that are sleeps."""
+def asleep(
+    clients: int, epochs: int, seconds: float, measure: Measure, only: Collection[str] = ()
+) -> dict[str, Spent]:
+    """Everybody, or the floors and `only` those, with gradients that are sleeps."""
     like = Accelerator(seconds, SIZE, STEPS, epochs)
     ring = swiftfl.ring(clients)
     return {
         name: measure(emulated(algorithm, ring, weights, like))
         for name, (algorithm, weights) in contestants(SgdRule(0.9)).items()
+        if not only or name in only or name.startswith("floor")
     }
 
 

@@ -1,6 +1,6 @@
 """The table of `benchmarks/live.py` with MPI: 16 ranks on this machine, all in one run.
 
-    python benchmarks/mpi.py [--epochs 3] [--seconds 0.04] [--clients 16] [--cnn] [--tcp]
+    python benchmarks/mpi.py [--epochs 3] [--seconds 0.04] [--clients 16] [--cnn] [--tcp] [--only "D-SGD" ...]
 
 It starts itself under mpiexec. `--tcp` forbids Open MPI to use shared memory. CPU is that of all threads of a
 rank: its client, the thread that moves messages, and the control channel.
@@ -40,6 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.04, help="of an emulated gradient")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--cnn", action="store_true", help="real gradients of a small CNN too")
+    parser.add_argument("--only", nargs="+", default=(), help="these methods and the floors")
     parser.add_argument("--tcp", action="store_true", help="no shared memory between ranks")
     return parser.parse_args()
 
@@ -58,7 +59,7 @@ def main() -> None:
     if rank_here() is None:
         start(given)
     title = f"{given.clients} ranks, {world().library}{', TCP only' if given.tcp else ''}, ring"
-    rows = asleep(given.clients, given.epochs, given.seconds, measure)
+    rows = asleep(given.clients, given.epochs, given.seconds, measure, given.only)
     if world().rank == 0:
         sleeps = f"{STEPS} steps per epoch, {given.seconds * 1e3:.0f} ms sleeps"
         show(f"{title}, {SIZE:,} float32, {sleeps}", rows, STEPS)

@@ -7,10 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from live_worlds import LIMIT, replay, running
+from mpi_jobs import end, needs_mpi, no_job_is_left, swiftfl
 
 from swiftfl.engines import Setup
+from swiftfl.engines.live.replay import replay as replay_run
 from swiftfl.experiment.build import build
+from swiftfl.experiment.config import parse
 from swiftfl.experiment.recipes import recipe
+from swiftfl.record import RunFolder
+from swiftfl.record.folder import CLIENTS
+
+__all__ = ["no_job_is_left"]
 
 
 def setup(vectors: str, algorithm: str) -> Setup:
@@ -46,3 +53,20 @@ def test_cells_and_sums_take_tensors_too(algorithm: str, tmp_path: Path) -> None
         assert not engine.supervisor.lost
         losses = [each.loss for each in engine.setup.workload.evaluate(engine.models)]
     assert max(losses) < 1.0
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd"])
+def test_ranks_with_tensors_are_replayed_with_either_kind(algorithm: str, tmp_path: Path) -> None:
+    """Under MPI as between forked processes: tensors are published, averaged, recorded and saved."""
+    out = tmp_path / "run"
+    options = ("--clients", "3", "--algorithm", algorithm, "--epochs", "2", "--out", str(out))
+    done = end(swiftfl(3, "run", "digits", "--engine", "mpi", *options, "--set", "model.vectors=torch"))
+    assert done.returncode == 0, done.stderr
+    config = parse(RunFolder.open(out).read_json("config.json"))
+    live = RunFolder.open(out).read_models()["models"]
+    for vectors, close in (("torch", 0.0), ("numpy", 1e-3)):
+        again = replay_run(build(config.with_changes({"model.vectors": vectors})).setup, out / CLIENTS)
+        for mine, theirs in zip(live, again, strict=True):
+            assert np.allclose(mine, np.asarray(theirs), rtol=close, atol=close)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing as mp
 import os
-import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
@@ -16,6 +18,8 @@ import numpy as np
 import pytest
 
 from swiftfl.errors import UserError
+from swiftfl.transports.codec import Identity, MakeCodec
+from swiftfl.transports.compression import Bf16
 from swiftfl.transports.shared_memory.layout import GONE
 from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
 from swiftfl.vector import Vector
@@ -147,18 +151,26 @@ def test_the_dead_keep_no_lock(start: Callable[..., BaseProcess], tmp_path: Path
     assert wire.own.refused == 0
 
 
-def test_a_plan_can_be_sent_to_a_process_that_was_not_forked(tmp_path: Path) -> None:
-    plan = plan_of(PAIR)
-    process = mp.get_context("spawn").Process(target=publish_once, args=(plan,))
-    process.start()
-    process.join(LONG)
-    assert process.exitcode == 0
+PUBLISHES = """
+import json, sys
+import numpy as np
+from swiftfl.transports.shared_memory import SharedMemory
+plan = SharedMemory.opened(json.loads(sys.argv[1]), [int(file) for file in sys.argv[2:]], CODEC)
+plan.connect(0).publish(np.full(1000, 7, np.float32), 7)
+"""
+
+
+@pytest.mark.parametrize("codec", [Identity, Bf16], ids=["exact", "with a second memory"])
+def test_a_plan_is_handed_to_a_process_that_was_not_forked(codec: MakeCodec) -> None:
+    """By descriptors and plain JSON: nothing is pickled, and nothing has a name."""
+    plan = SharedMemory.create(PAIR, np.zeros(1000, np.float32), codec)
+    program = PUBLISHES.replace("CODEC", codec.__name__)
+    program = f"from {codec.__module__} import {codec.__name__}\n{program}"
+    line = [sys.executable, "-c", program, json.dumps(plan.described()), *map(str, plan.files)]
+    subprocess.run(line, pass_fds=plan.files, check=True, timeout=LONG)
     assert newest(plan.connect(1), 0) == (7.0, 7)
-    assert pickle.loads(pickle.dumps(plan)) == plan
-
-
-def publish_once(plan: SharedMemory) -> None:
-    plan.connect(0).publish(np.full(1000, 7, np.float32), 7)
+    assert plan.observe().read(0, lambda x, version: (float(x[0]), version)) == (7.0, 7)
+    plan.close()
 
 
 def test_averages_are_counted_from_the_connection_on() -> None:

@@ -88,7 +88,7 @@ def read_arguments(
         found.usual["engine.epochs"] = EPOCHS
     else:
         found.usual["engine.epochs"] = None
-    choose_device(found, device, described)
+    choose_device(found, device)
     schedule = own_optimizer.schedule if own_optimizer is not None else None
     found.given = Given(
         model=read_model(found, model),

@@ -92,12 +92,12 @@ def choose_slowdown(found: Arguments, slowdown: object, clients: int) -> None:
     found.choose("slowdown", {"engine.costs.slowdowns": slow})
 
 
-def choose_device(found: Arguments, device: object, engine: Engine) -> None:
+def choose_device(found: Arguments, device: object) -> None:
     if isinstance(device, torch.device):
         device = str(device)
     if not isinstance(device, str):
         raise UserError(f"device must be 'auto' or a name such as 'cpu' or 'cuda:0', not {shown(device)}")
     if device != "auto":
         found.choose("device", {"model.device": device})
-    elif torch.cuda.is_available() and engine.name in ("virtual", "sampled"):
-        found.usual["model.device"] = "cuda"
+    elif torch.cuda.is_available():
+        found.usual["model.device"] = "auto"

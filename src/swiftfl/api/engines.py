@@ -50,7 +50,8 @@ class Local:
     """One process per client on this machine.
 
     Clients save every `save_seconds` or `save_steps`, `record` what they saw for a replay, and are started
-    again when they are lost if `restart_lost`; models are evaluated every `evaluate_seconds`.
+    again when they are lost if `restart_lost`; models are evaluated every `evaluate_seconds`. They `start` by
+    fork, or as fresh processes ("spawn"), which GPUs need and objects that are given in Python do not allow.
     """
 
     name: ClassVar[str] = "local"
@@ -60,6 +61,7 @@ class Local:
     restart_lost: bool = LiveOptions.restart_lost
     evaluate_seconds: float = 2.0
     transport: str = "shared_memory"
+    start: Literal["auto", "fork", "spawn"] = "auto"
 
     def changes(self) -> dict[str, Any]:
         """The settings of a configuration that make this engine."""

@@ -12,10 +12,10 @@ from swiftfl.cli.campaign_screen import CampaignScreen, StageScreen
 from swiftfl.cli.screen import Interrupted
 from swiftfl.data.registry import dataset
 from swiftfl.errors import UserError
-from swiftfl.experiment.build import usable_device
 from swiftfl.experiment.campaign import PlannedRun, campaign, finished
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.costs_config import CostsConfig
+from swiftfl.experiment.starting import usable_device
 from swiftfl.files import remove_stale, write_json
 from swiftfl.lock import locked
 from swiftfl.record import RunFolder

@@ -40,6 +40,7 @@ from swiftfl.experiment.given import Given
 from swiftfl.experiment.learning_config import ModelConfig
 from swiftfl.experiment.network_config import NetworkConfig
 from swiftfl.experiment.own import metrics_by_name
+from swiftfl.experiment.starting import place
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given as given_influence
@@ -52,7 +53,6 @@ from swiftfl.rules import UpdateRule
 from swiftfl.schedule import Scaled, StepSize, after_warmup
 from swiftfl.transports.codec import MakeCodec
 from swiftfl.transports.poison import PoisonedCodec
-from swiftfl.transports.ranks import local_rank_here
 from swiftfl.transports.registry import CODECS
 from swiftfl.verbs import Verb
 from swiftfl.workload.base import Workload
@@ -60,7 +60,6 @@ from swiftfl.workload.emulated import Emulated
 from swiftfl.workload.losses import LOSSES
 from swiftfl.workload.models import Factory, model
 from swiftfl.workload.module import ModuleWorkload
-from swiftfl.workload.placement import device_of
 from swiftfl.workload.private import Private
 
 _log = logging.getLogger(__name__)
@@ -83,10 +82,11 @@ class Parts:
         return VirtualEngine(self.setup) if name == "virtual" else SampledEngine(self.setup)
 
 
-def build(config: Config, given: Given | None = None) -> Parts:
+def build(config: Config, given: Given | None = None, client: int | None = None) -> Parts:
     """Make everything; whatever is impossible in a configuration is said here, before anything runs.
 
-    Objects that were `given` take the place of what the configuration names.
+    Objects that were `given` take the place of what the configuration names. In the own process of a `client`
+    of engine local the number says on which device it computes.
     """
     given = given or Given()
     given.check(config)
@@ -104,7 +104,7 @@ def build(config: Config, given: Given | None = None) -> Parts:
         loss=given.loss or (None if config.model.loss is None else LOSSES[config.model.loss]),
         augment=Augment(seed=config.seed) if config.data.augment else None,
         drift=Drift(shifts, data, parts.sizes, steps, config.seed) if shifts else None,
-        device=build_device(config.model, config.engine.name),
+        device=place(config, client),
         vectors=config.model.vectors,
         batching=config.model.batching,
         seed=config.seed,
@@ -188,26 +188,6 @@ def check_memory(engine: str, clients: int, workload: Workload, rule: UpdateRule
         f"a federation of {clients} clients with models of {x.size} numbers each",
         clients * (_KEPT[engine] * x.nbytes + memory) if engine in _KEPT else x.nbytes + memory,
     )
-
-
-def build_device(config: ModelConfig, engine: str) -> str:
-    """The device of this process: under MPI, ranks of one machine take its GPUs in turn; forks cannot."""
-    number = local_rank_here() if engine == "mpi" else None
-    device = "cpu" if engine == "local" else device_of(config.device, number or 0)
-    if device.startswith("cuda"):
-        torch.backends.cudnn.deterministic = config.deterministic
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.tf32
-    return usable_device(device)
-
-
-def usable_device(name: str) -> str:
-    """The name of a device that works here."""
-    try:
-        torch.zeros(1, device=name).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].split(". ")[0]
-        raise UserError(f"device {name!r} cannot be used here: {reason}") from None
-    return name
 
 
 def build_topology(config: TopologyConfig, seed: int) -> Topology:

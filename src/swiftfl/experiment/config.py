@@ -172,8 +172,6 @@ class Config(Section):
             raise ValueError("measured influence needs time: the virtual engine or a live one")
         self.engine.network.check_engine(self.engine.name)
         self.privacy.check_network(self.engine.network)
-        if self.engine.name == "local" and self.model.device not in ("cpu", "auto"):
-            raise ValueError("the clients of engine local are forked, and compute on the cpu")
         return self
 
     @model_validator(mode="after")

@@ -38,6 +38,8 @@ class LiveConfig(Section):
     """Sleep so long in place of computing each gradient."""
     transport: str = "shared_memory"
     """How models travel between the processes of engine local."""
+    start: Literal["auto", "fork", "spawn"] = "auto"
+    """How clients of engine local start: forked, or spawned as fresh processes; auto: spawned for GPUs."""
 
     @field_validator("transport")
     @classmethod

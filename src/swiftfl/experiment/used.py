@@ -16,6 +16,7 @@ _USED_BY: dict[str, tuple[str, ...]] = {
     "engine.workers": ("virtual", "sampled"),
     "engine.live": ("local", "mpi"),
     "engine.live.restart_lost": ("local",),
+    "engine.live.start": ("local",),
 }
 """The engines that use a setting; those that are not named here are used by all."""
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog, minimize_scalar
 
 from swiftfl.errors import UserError
 from swiftfl.graph.topology import Topology
@@ -159,6 +158,8 @@ def _probabilities(laplacians: list[Matrix], budget: float) -> Matrix:
 
 def _best_within(cuts: Matrix, total: float) -> tuple[Matrix, float]:
     """max t such that t <= cuts q, sum q <= total, 0 <= q <= 1."""
+    from scipy.optimize import linprog  # takes long to load, and nobody else needs it
+
     m = cuts.shape[1]
     A = np.vstack([np.hstack([-cuts, np.ones((len(cuts), 1))]), np.append(np.ones(m), 0.0)])
     b = np.append(np.zeros(len(cuts)), total)
@@ -168,6 +169,8 @@ def _best_within(cuts: Matrix, total: float) -> tuple[Matrix, float]:
 
 
 def _mixing(laplacians: list[Matrix], q: Matrix) -> tuple[float, float]:
+    from scipy.optimize import minimize_scalar
+
     stack = np.stack(laplacians)
     n = stack.shape[1]
     mean = np.tensordot(q, stack, axes=1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import mmap
 import os
 import signal
 import socket
@@ -36,7 +35,6 @@ from swiftfl.errors import UserError
 from swiftfl.loop.federation import Federation
 from swiftfl.loop.module_vector import ModuleVector
 from swiftfl.loop.wrapped_rule import WrappedRule
-from swiftfl.transports.shared_memory.layout import MemoryLayout
 from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
 from swiftfl.vector import Vector
 
@@ -79,8 +77,7 @@ class LaunchedLink:
         self.told, self.rank = told, told.rank
         self.federation = Federation.unpack(told.federation)
         self.n = self.federation.n
-        size = StatusTable.bytes_of(self.n)
-        self.status = StatusTable(self.n, mmap.mmap(told.status, size), fresh=False)
+        self.status = StatusTable.opened(self.n, told.status)
         self._channel = ClientChannel(socket.socket(fileno=told.control), self.status, self.rank)
         self._requests = socket.socket(fileno=told.requests)
         for descriptor in (told.status, told.control, told.requests):
@@ -143,7 +140,7 @@ class LaunchedLink:
         if reply["facts"] is None:
             return None
         folder, origin = reply["facts"]
-        near = [tuple(those) for those in reply["neighbours"]]
+        near = [tuple(those) for those in reply["memory"]["neighbours"]]
         facts = StepFacts(FactsPlan(Path(folder), facts_bytes(self.n), near), self.rank, warn)
         facts.begin(origin)
         return facts
@@ -166,15 +163,10 @@ class LaunchedLink:
         return reply, memory
 
     def _open(self, reply: dict[str, Any], memory: int) -> tuple[SharedMemoryTransport, Vector]:
-        dtype = np.dtype(reply["dtype"])
-        near = tuple(tuple(those) for those in reply["neighbours"])
-        layout = MemoryLayout(near, reply["size"], dtype.itemsize)
-        found = os.fstat(memory)
-        plan = SharedMemory(
-            layout, dtype.str, os.getpid(), memory, (found.st_dev, found.st_ino), reply["prefault"]
-        )
+        plan = SharedMemory.opened(reply["memory"], [memory])
         self._transport = plan.connect(self.rank)
-        x0 = np.frombuffer(os.pread(memory, layout.size * layout.itemsize, layout.x0), dtype).copy()
+        layout = plan.layout
+        x0 = np.frombuffer(os.pread(memory, layout.size * layout.itemsize, layout.x0), plan.dtype).copy()
         os.close(memory)
         return self._transport, x0
 

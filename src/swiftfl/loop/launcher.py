@@ -9,7 +9,6 @@ then begins with the newest model of a neighbour.
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import signal
 import socket
@@ -66,10 +65,7 @@ class Launcher:
     ) -> None:
         self.federation, self.n, self._say = federation, federation.n, err
         self._journal = options.journal
-        self._status_file = os.memfd_create("swiftfl-status", os.MFD_CLOEXEC)
-        os.ftruncate(self._status_file, StatusTable.bytes_of(self.n))
-        memory = mmap.mmap(self._status_file, StatusTable.bytes_of(self.n))
-        self.status = StatusTable(self.n, memory)
+        self.status, self._status_file = StatusTable.in_file(self.n)
         setup = federation.setup()
         live = LiveOptions(restart_lost=options.restarts > 0, most_restarts=options.restarts)
         self.supervisor = Supervisor(setup, live, self, 0.0, _NOTICE_SECONDS, self.status)
@@ -237,10 +233,7 @@ class Launcher:
             return
         joins = i in self.supervisor.joining
         answer = {
-            "neighbours": self._plan.layout.neighbours,
-            "size": self._plan.layout.size,
-            "dtype": self._plan.dtype,
-            "prefault": self._plan.prefault,
+            "memory": self._plan.described(),
             "terms": pack_terms(ALONE if joins else self.terms[i]),
             "joins": joins,
             "facts": None if self._record is None else [str(self._record.facts), self.supervisor.origin],

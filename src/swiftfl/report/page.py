@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from swiftfl import palette
 from swiftfl.report.table import GROUP, Table, with_minus
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _TELEPHONE = 44
 """Characters of a table that a telephone is as wide as."""
@@ -174,6 +176,8 @@ def words(text: str) -> Markup:
 
 @cache
 def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # pictures alone do not need it
+
     environment = Environment(
         loader=PackageLoader("swiftfl.report"),
         autoescape=True,

@@ -11,6 +11,12 @@ _LOCAL_RANKS = (
     "MV2_COMM_WORLD_LOCAL_RANK",
     "SLURM_LOCALID",
 )
+_LOCAL_SIZES = (
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "PMI_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+)
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
 
@@ -22,6 +28,11 @@ def rank_here() -> int | None:
 def local_rank_here() -> int | None:
     """Its number among the processes of this machine; None if the launcher does not tell."""
     return _first(_LOCAL_RANKS)
+
+
+def local_size_here() -> int | None:
+    """How many processes of the job are on this machine; None if the launcher does not tell."""
+    return _first(_LOCAL_SIZES)
 
 
 def _first(names: tuple[str, ...]) -> int | None:

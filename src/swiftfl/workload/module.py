@@ -34,13 +34,12 @@ from swiftfl.workload.memory import keep_freed_memory
 from swiftfl.workload.metrics import Metric, chosen_metrics, evaluate_metrics
 from swiftfl.workload.placement import usable
 from swiftfl.workload.recorded_model import MakeModel, RecordedModel, build_module
-from swiftfl.workload.samples import Samples, becomes_floating, count
+from swiftfl.workload.samples import Samples, becomes_floating, count, test_chunk
 from swiftfl.workload.stacked import Stacked, cross_entropy_of_each
 from swiftfl.workload.transfer import upload
 
 Vectors: TypeAlias = Literal["auto", "numpy", "torch"]
 """What models are: NumPy arrays, tensors on the device, or the latter where that is not the cpu."""
-_TEST_CHUNK = 512
 _OF_USERS = (ValueError, RuntimeError, IndexError, TypeError, KeyError, AttributeError)
 """What a module or a loss may raise on data that it does not fit."""
 _TRIAL = 8  # samples of the forward pass that shows which buffers change
@@ -183,10 +182,11 @@ class ModuleWorkload:
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         """How good each of these models is on the test set, with running statistics."""
         self._module.eval()
-        xs = [np.asarray(x) for x in xs]  # as engines show them, wherever they train
         self._loaded = None
         try:
             with torch.inference_mode():
+                if self.keeps_models:  # each is loaded once; the samples are where it goes
+                    return [self._with_metrics(self._group.evaluate([x])[0], x) for x in xs]
                 found = self._group.evaluate(xs)
                 return [self._with_metrics(e, x) for e, x in zip(found, xs, strict=True)]
         except UserError:
@@ -282,8 +282,7 @@ class ModuleWorkload:
     @property
     def evaluation_chunk(self) -> int:
         """How many test samples are looked at together: fewer where each has many labels."""
-        labels = self.dataset.first_labels
-        return max(1, _TEST_CHUNK // labels.numel()) if isinstance(labels, Tensor) else _TEST_CHUNK
+        return test_chunk(self.device, self.dataset.first_labels)
 
     @property
     def samples(self) -> Samples:
@@ -337,7 +336,7 @@ class ModuleWorkload:
     def _put(self, x: Vector) -> None:
         """Put a model into the module, to be evaluated; once, however many pieces the test set comes in."""
         if x is not self._loaded:
-            upload(x, self._flat)
+            self._flat.copy_(x.tensor) if isinstance(x, DeviceVector) else upload(x, self._flat)
             self._loaded = x
 
     def _forward(self, inputs: Tree, labels: Tree | None, batch: Batch) -> Tensor:

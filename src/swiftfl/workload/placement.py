@@ -35,6 +35,32 @@ def device_of(name: str, number: int, devices: Sequence[str] | None = None) -> s
     return "cpu"
 
 
+_FOR_CLIENTS = 0.95  # of a GPU's memory; the rest is what every process needs besides its tensors
+
+
+def fair_share(device: str, everybody: Sequence[str]) -> float:
+    """The share of its device's memory that a process may use; `everybody` are the devices of all processes.
+
+    >>> fair_share("cuda:0", ["cuda:0", "cuda:1", "cuda:0"])
+    0.475
+    >>> fair_share("cuda:1", ["cuda:0", "cuda:1", "cuda:0"])
+    1.0
+    """
+    count = sum(1 for other in everybody if _index(other) == _index(device))
+    return 1.0 if count <= 1 else _FOR_CLIENTS / count
+
+
+def _index(device: str) -> str:
+    """`cuda` is torch's current device, which is the first one."""
+    return "cuda:0" if device == "cuda" else device
+
+
+def bound_memory(device: str, share: float) -> None:
+    """Let this process use no more than a share of a GPU's memory: who wants more fails, and nobody else."""
+    if share < 1.0:
+        torch.cuda.set_per_process_memory_fraction(share, torch.device(device))
+
+
 def usable(device: str) -> torch.device:
     """The device of this name, if torch can use it."""
     try:

@@ -16,6 +16,14 @@ from swiftfl.data.tree import Tree, map_tree
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
 
+_TEST_CHUNK = {"cpu": 512, "cuda": 4096}
+
+
+def test_chunk(device: torch.device, labels: Tree | None) -> int:
+    """How many test samples are looked at together, by the device and the labels of one of them."""
+    most = _TEST_CHUNK.get(device.type, _TEST_CHUNK["cpu"])
+    return max(1, most // labels.numel()) if isinstance(labels, Tensor) else most
+
 
 class Samples:
     """Batches are gathered in one go for a whole group, augmented raw, and then made floating.

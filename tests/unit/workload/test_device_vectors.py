@@ -249,6 +249,30 @@ def test_a_checkpoint_of_tensors_goes_on_as_if_nothing_had_happened() -> None:
     assert np.array_equal(np.stack(whole.models), np.stack(second.models))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_evaluation_loads_each_model_once(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is, in however many pieces the test set comes, with metrics or without."""
+    from swiftfl.workload import module, samples
+
+    monkeypatch.setattr(samples, "_TEST_CHUNK", {"cpu": 50, "cuda": 60})
+    there = ModuleWorkload(
+        lambda: nn.Linear(64, 10), digits(), device=device, vectors="torch", metrics=("top5",)
+    )
+    plain = ModuleWorkload(lambda: nn.Linear(64, 10), digits(), metrics=("top5",))
+    models = [plain.initial(seed) for seed in range(3)]
+    loaded: list[Vector] = []
+    upload = module.upload
+    monkeypatch.setattr(module, "upload", lambda x, to: (loaded.append(x), upload(x, to)))
+    found = there.evaluate(models)
+    assert [any(x is one for one in models) for x in loaded] == [True] * 3
+    monkeypatch.undo()
+    for mine, expected in zip(found, plain.evaluate(models), strict=True):
+        assert mine.loss == pytest.approx(expected.loss, rel=1e-5)
+        assert mine.accuracy == expected.accuracy
+        assert mine.metrics == expected.metrics
+    assert samples.test_chunk(torch.device("cuda"), None) > samples.test_chunk(torch.device("cpu"), None)
+
+
 # --- where clients compute -------------------------------------------------------------------------------
 
 
@@ -272,16 +296,14 @@ def test_gpus_are_given_out_in_turn() -> None:
 def test_a_rank_takes_the_gpu_of_its_number_on_the_machine(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from swiftfl.experiment import build as module
-    from swiftfl.workload import placement
+    from swiftfl.experiment import starting
 
-    monkeypatch.setattr(placement, "devices_here", lambda: ["cuda:0", "cuda:1"])
-    monkeypatch.setattr(module, "usable_device", lambda name: name)
-    config = Config().model.model_copy(update={"device": "auto"})
+    gpus = ["cuda:0", "cuda:1"]
+    monkeypatch.setattr(starting, "usable_device", lambda name: name)
     monkeypatch.setenv(variable, "3")
-    assert module.build_device(config, "mpi") == "cuda:1"
-    assert module.build_device(config, "virtual") == "cuda:0"
-    assert module.build_device(config, "local") == "cpu"
+    for engine, device in (("mpi", "cuda:1"), ("virtual", "cuda:0")):
+        config = Config().with_changes({"model.device": "auto", "engine.name": engine})
+        assert starting.place(config, devices=gpus) == device
 
 
 @pytest.mark.parametrize("device", DEVICES)

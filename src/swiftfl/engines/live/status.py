@@ -1,14 +1,15 @@
 """A shared table, in which an engine and its clients on one machine report to each other without waiting.
 
 Each client writes its own row and nobody else's; the engine writes one row of orders. All entries are
-aligned 64-bit numbers, so that none is ever seen half written. The table is anonymous memory, inherited
-by fork: it has no name to leave behind.
+aligned 64-bit numbers, so that none is ever seen half written. The table is memory without a name,
+which could be left behind: forked processes inherit it, fresh ones are handed its descriptor.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
+import os
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,6 +79,17 @@ class StatusTable:
     def bytes_of(n: int) -> int:
         """How much memory the table of n clients needs."""
         return 8 * (n * len(COLUMNS) + 2 * n + 8)
+
+    @classmethod
+    def in_file(cls, n: int) -> tuple[StatusTable, int]:
+        """A new table, and the descriptor of its memory, with which `opened` finds it in another process."""
+        file = os.memfd_create("swiftfl-status", os.MFD_CLOEXEC)
+        os.ftruncate(file, cls.bytes_of(n))
+        return cls(n, mmap.mmap(file, cls.bytes_of(n))), file
+
+    @classmethod
+    def opened(cls, n: int, file: int) -> StatusTable:
+        return cls(n, mmap.mmap(file, cls.bytes_of(n)), fresh=False)
 
     def column(self, name: str) -> list[float]:
         values: list[float] = self.rows[:, AT[name]].tolist()

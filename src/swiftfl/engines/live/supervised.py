@@ -13,6 +13,7 @@ from swiftfl.engines.live.facts import FactsPlan, client_records
 from swiftfl.engines.live.inbox import REASONS
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint
+from swiftfl.engines.live.status import StatusTable
 from swiftfl.engines.live.supervisor import Clients, Supervisor
 from swiftfl.engines.membership import possible_neighbours
 from swiftfl.engines.setup import Setup, refuse_in_live
@@ -43,12 +44,13 @@ class SupervisedRun:
         resume: ResumePoint | None,
         notice_seconds: float,
         facts: FactsPlan | None = None,
+        status: StatusTable | None = None,
     ) -> None:
         refuse_in_live(setup.algorithm)
         self.setup, self.n, self.folder, self.options, self.facts = setup, setup.n, folder, options, facts
         self.resume = resume or ResumePoint.first(setup.n)
         self.x0 = setup.workload.initial(setup.seed)
-        self.supervisor = Supervisor(setup, options, clients, self.resume.elapsed, notice_seconds)
+        self.supervisor = Supervisor(setup, options, clients, self.resume.elapsed, notice_seconds, status)
         self.status, self.network = self.supervisor.status, self.supervisor.network
         for i, start in enumerate(self.resume.starts):
             self.status.place(i, 1 if start is None else start.c)

@@ -7,13 +7,16 @@ from pathlib import Path
 
 from swiftfl.engines.engine import Engine
 from swiftfl.engines.live.local.engine import LocalEngine
+from swiftfl.engines.live.local.spawned import Remade
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
 from swiftfl.experiment.build import Parts
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.facts import facts_plan
 from swiftfl.experiment.measure import Measurement
+from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.live import LiveRunner, check_configuration, keep_configuration, live_options
 from swiftfl.experiment.runners.runner import LivePace, Past, Row, resume_command
+from swiftfl.experiment.starting import how_to_start, remaking
 from swiftfl.record import RunFolder
 from swiftfl.record.folder import CLIENTS
 from swiftfl.signals import StopRequest
@@ -30,6 +33,10 @@ class LocalRunner(LiveRunner):
     def __init__(self, config: Config) -> None:
         self.config = config
         self.transport = transport_between_processes(config.engine.live.transport)
+        start, told = how_to_start(config)
+        self._remade = Remade(*remaking(config)) if start == "spawn" else None
+        if told:
+            notice(told)
 
     def agree(self, prepare: Callable[[], Row]) -> Row:
         return prepare()
@@ -50,7 +57,8 @@ class LocalRunner(LiveRunner):
 
     def _make(self, parts: Parts, clients: Path | None, point: ResumePoint | None) -> LocalEngine:
         plan = facts_plan(self.config, parts.setup, None if clients is None else clients.parent)
-        return LocalEngine(parts.setup, clients, live_options(self.config), point, self.transport, plan)
+        options = live_options(self.config)
+        return LocalEngine(parts.setup, clients, options, point, self.transport, plan, self._remade)
 
     def start(self) -> None:
         self.engine.start()

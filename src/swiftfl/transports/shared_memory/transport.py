@@ -1,7 +1,7 @@
 """Clients on one machine: models in shared memory, one copy to publish, none to read.
 
 The parent makes the memory before it starts its clients; each client connects *after* its process
-was forked (or spawned: a plan can be pickled while its maker is running). There is no server, no thread
+was forked. A fresh process is handed descriptors, and opens the plan with them. There is no server, no thread
 and no named object: whatever happens to a process, the kernel frees its locks, and the memory goes
 with the last process that uses it.
 
@@ -18,10 +18,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -87,9 +87,28 @@ class SharedMemory:
         identity = (found.st_dev, found.st_ino)
         return cls(layout, x0.dtype.str, os.getpid(), fd, identity, not in_rounds, codec, shown)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        fields = (self.layout, self.dtype, self.creator, self.fd, self.identity, self.prefault)
-        return SharedMemory, (*fields, self.codec, self.shown)
+    def described(self) -> dict[str, Any]:
+        """What a fresh process has to be told, in plain JSON, besides being handed the `files`."""
+        about = {"neighbours": self.layout.neighbours, "size": self.layout.size}
+        return {**about, "dtype": self.dtype, "prefault": self.prefault}
+
+    @property
+    def files(self) -> list[int]:
+        """The descriptors of the memory."""
+        return [self.fd, *([] if self.shown is None else self.shown.files)]
+
+    @classmethod
+    def opened(
+        cls, about: Mapping[str, Any], files: Sequence[int], codec: MakeCodec = Identity
+    ) -> SharedMemory:
+        """The plan in a process that was handed these descriptors."""
+        dtype, shown = np.dtype(about["dtype"]), None
+        layout = MemoryLayout(tuple(map(tuple, about["neighbours"])), about["size"], dtype.itemsize)
+        if len(files) > 1:
+            shown = cls.opened({**about, "neighbours": [()] * layout.n}, files[1:])
+        found = os.fstat(files[0])
+        identity = (found.st_dev, found.st_ino)
+        return cls(layout, dtype.str, os.getpid(), files[0], identity, about["prefault"], codec, shown)
 
     def connect(self, i: int) -> SharedMemoryTransport:
         """Client i's end, in the process that calls; again, after the client has died and restarts."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import resource
 import select
 import signal
@@ -25,12 +26,13 @@ from swiftfl import kernels
 from swiftfl.engines.live.facts import FactsPlan
 from swiftfl.engines.live.local.control import ControlChannel
 from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch
+from swiftfl.engines.live.local.spawned import Remade, SpawnedClients
 from swiftfl.engines.live.local.worker import Worker
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import ResumePoint
 from swiftfl.engines.live.saves import read_all
 from swiftfl.engines.live.selecting import News, Switch
-from swiftfl.engines.live.status import ABSENT, FINISHED, READY, RUNNING, STOPPED
+from swiftfl.engines.live.status import ABSENT, FINISHED, READY, RUNNING, STOPPED, StatusTable
 from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import ALONE, Terms, pack_terms
@@ -64,9 +66,12 @@ class LocalEngine(SupervisedRun):
         resume: ResumePoint | None = None,
         transport: MakePlan = SharedMemory.create,
         facts: FactsPlan | None = None,
+        remade: Remade | None = None,
     ) -> None:
-        super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS, facts)
-        self._make_plan = transport
+        """With `remade` clients are spawned, and not forked."""
+        status, self._status_file = (None, -1) if remade is None else StatusTable.in_file(setup.n)
+        super().__init__(setup, self, folder, options, resume, _NOTICE_SECONDS, facts, status)
+        self._make_plan, self._remade = transport, remade
         self.living: set[int] = set()  # whose processes live
         self.terms = self.first_terms()  # as they were last sent
         self._returning: set[int] = set()  # who is back, and takes part once all have run CCS with it
@@ -93,21 +98,17 @@ class LocalEngine(SupervisedRun):
         self._plan = self._make_plan(neighbours, self.x0, codec, in_rounds)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
         self._channel = ControlChannel([ours for ours, _ in pairs], self.status, in_rounds)
-        theirs = [end for _, end in pairs]
+        theirs = dict(enumerate(end for _, end in pairs))
+        session = self.resume.session
         worker = Worker(
-            setup,
-            self.options,
-            self.status,
-            self._plan,
-            theirs,
-            self.folder,
-            self.resume.session,
-            self.facts,
+            setup, self.options, self.status, self._plan, theirs, self.folder, session, self.facts
         )
         if self.x0.size >= LARGE:
             kernels.compiled()  # once, here, and not by every client at its first step
-        self.fork_server = ForkServer(worker.run)
-        for end in theirs:
+        remade = self._remade
+        spawned = None if remade is None else SpawnedClients(worker, self._status_file, remade)
+        self.fork_server = ForkServer(worker.run if spawned is None else spawned.run)
+        for end in theirs.values():
             end.close()
         self._observer = self._plan.observe()
         for text in self.resume.notes:
@@ -145,6 +146,8 @@ class LocalEngine(SupervisedRun):
         for part in (self.fork_server, self._observer, self._plan, self._channel):
             if part is not None:
                 part.close()
+        if self._status_file >= 0:
+            os.close(self._status_file)
 
     @property
     def over(self) -> bool:

@@ -7,7 +7,7 @@ import math
 import socket
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,13 +53,13 @@ _CPU_EVERY = 0.2  # reading the processor's clock makes the kernel settle accoun
 
 @dataclass(frozen=True)
 class Worker:
-    """What every client's process inherits."""
+    """What every client's process has: inherited, or made anew (`spawned.py`)."""
 
     setup: Setup
     options: LiveOptions
     status: StatusTable
     plan: TransportPlan
-    sockets: Sequence[socket.socket]
+    sockets: Mapping[int, socket.socket]
     folder: Path | None
     session: int
     facts: FactsPlan | None = None

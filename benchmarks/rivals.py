@@ -1,14 +1,14 @@
 """Other programs for decentralized learning beside this one, under the same load and in one run.
 
-    python benchmarks/other_libraries.py                             # what is installed
-    python benchmarks/other_libraries.py --gossipy PATH --authors PATH
+    python benchmarks/rivals.py                                   # what is installed
+    python benchmarks/rivals.py --gossipy PATH --authors PATH
 
 gossipy (`pip install gossipy-dfl`, or a checkout at PATH) simulates gossip learning in one process: client
 updates per second of its simulator and of the virtual engine, on the same digits, with the same models, SGD
 with batches of up to 32 and 100 clients in a ring; a bare PyTorch loop beside. `--authors` is a checkout of
 the code of the SWIFT paper: its communicators and its loop over batches with 16 MPI ranks in a ring, 98,026
-parameters and gradients that are sleeps of 40 ms, as in `benchmarks/mpi.py`, which runs after it. What is not
-there is skipped.
+parameters and gradients that are sleeps of 40 ms, as in `benchmarks/mpi.py`, which runs after it; then both
+side by side, each against its own floor. What is not there is skipped, and why is said.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
+import re
 import subprocess
 import sys
 import time
@@ -29,6 +29,8 @@ from typing import Any
 CLIENTS, RANKS, PARAMETERS = 100, 16, 98_026
 REPEATS, SECONDS = 3, 2.0
 METHODS = ("floor", "swift", "d-sgd", "pd-sgd", "ld-sgd")
+OURS = {"swift": "SWIFT C_0", "d-sgd": "D-SGD", "pd-sgd": "PA-SGD", "ld-sgd": "LD-SGD"}
+"""What the methods of the authors' code are called in `benchmarks/mpi.py`."""
 HERE = Path(__file__).parent
 
 
@@ -178,7 +180,7 @@ def authors(path: str | None, epochs: int, seconds: float) -> None:
     from swiftfl.transports import launch
 
     mine = [
-        str(HERE / "other_libraries.py"),
+        str(HERE / "rivals.py"),
         "--rank",
         path,
         "--epochs",
@@ -196,13 +198,26 @@ def authors(path: str | None, epochs: int, seconds: float) -> None:
     if done.returncode or not rows:
         print("the authors' code: failed (what it said stands above)")
         return
-    floor = dict(rows)["floor"]
+    theirs = dict(rows)
     print(f"the authors' code, {RANKS} ranks, ring, {PARAMETERS:,} float32, 32 steps per epoch")
     for method, epoch in rows:
-        print(f"{method:<12} {epoch:8.3f} s per epoch   / floor {epoch / floor:6.3f}")
+        print(f"{method:<12} {epoch:8.3f} s per epoch   / floor {epoch / theirs['floor']:6.3f}")
     print("the same load here (benchmarks/mpi.py):", flush=True)
-    ours = [sys.executable, str(HERE / "mpi.py"), "--epochs", str(epochs), "--seconds", str(seconds)]
-    subprocess.run(ours, check=False, env=dict(os.environ))
+    line = [sys.executable, str(HERE / "mpi.py"), "--epochs", str(epochs), "--seconds", str(seconds)]
+    line += ["--only", *OURS.values()]
+    printed = subprocess.run(line, check=False, stdout=subprocess.PIPE, text=True).stdout
+    print(printed)
+    side_by_side({name: epoch / theirs["floor"] for name, epoch in rows}, printed)
+
+
+def side_by_side(theirs: dict[str, float], printed: str) -> None:
+    """Epochs over the floor of the same program, theirs and ours."""
+    for method, name in OURS.items():
+        found = re.search(rf"^{re.escape(name)}\s+[\d.]+\s+([\d.]+)", printed, re.MULTILINE)
+        if found is not None:
+            there, here = theirs[method], float(found[1])
+            told = f"authors {there:6.3f}   here {here:6.3f}   here / authors {here / there:6.3f}"
+            print(f"{name:<10} over its floor: {told}", flush=True)
 
 
 def main() -> None:

@@ -1,0 +1,103 @@
+"""How clients of engine local start, forked or spawned, and on which device a process of a run computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from swiftfl.errors import UserError
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.given import needs_objects
+from swiftfl.transports.ranks import local_rank_here, local_size_here
+from swiftfl.workload.placement import bound_memory, device_of, devices_here, fair_share
+
+Start = Literal["fork", "spawn"]
+_PROGRAM = "swiftfl.api.spawned_client"
+_PORTABLE = "shared_memory"
+
+
+def how_to_start(config: Config, devices: Sequence[str] | None = None) -> tuple[Start, str]:
+    """Whether clients are forked or spawned, and what of the user's wishes that leaves out.
+
+    Forks cost little, inherit everything, and cannot use CUDA. Without being told, clients are spawned where
+    they have a GPU to use and all that they need can be sent.
+    """
+    start, device = config.engine.live.start, config.model.device
+    obstacle = cannot_be_sent(config)
+    if start == "spawn":
+        if obstacle:
+            raise UserError(f"clients cannot be spawned: {obstacle}")
+        return "spawn", ""
+    wanted = device.startswith("cuda")
+    if start == "fork":
+        if wanted:
+            raise UserError(
+                f"device {device!r} cannot be used by clients that are forked: "
+                "leave out engine.live.start=fork"
+            )
+        return "fork", ""
+    there = devices_here() if devices is None and device in ("auto", "cuda") else devices
+    if not wanted and not (device == "auto" and there):
+        return "fork", ""
+    if not obstacle:
+        return "spawn", ""
+    if wanted:
+        raise UserError(f"device {device!r} needs clients that are spawned, but {obstacle}")
+    return "fork", f"clients compute on the cpu, and not on the GPUs that are here: {obstacle}"
+
+
+def cannot_be_sent(config: Config) -> str:
+    """Why a fresh process could not make this run again; empty if it can."""
+    if needs_objects(config) and config.experiment is None:
+        return (
+            "objects that were given in Python cannot be sent to them: give them by reference "
+            "(swiftfl run FILE.py:FUNCTION, docs/own-code.md), or use engine mpi"
+        )
+    if config.engine.live.transport != _PORTABLE:
+        name = config.engine.live.transport
+        return f"transport {name} cannot be handed to a fresh process: use {_PORTABLE}"
+    return ""
+
+
+def remaking(config: Config) -> tuple[str, dict[str, Any]]:
+    """The program of a spawned client, and what it is told to make the run again."""
+    return _PROGRAM, {"config": config.model_dump(mode="json")}
+
+
+def place(config: Config, client: int | None = None, devices: Sequence[str] | None = None) -> str:
+    """The device of this process, with cuDNN set up and its memory bounded where several share it.
+
+    Spawned clients of engine local take the GPUs in turn by their numbers, ranks of MPI by theirs on their
+    machine. The process of engine local itself evaluates on the first one, beside the clients there.
+    """
+    name, engine = config.model.device, config.engine.name
+    number, sharing = 0, 1
+    others: tuple[int, ...] = ()
+    if engine == "local":
+        if client is None and how_to_start(config, devices)[0] == "fork":
+            return usable_device("cpu")
+        number, sharing, others = client or 0, config.topology.clients, (0,)
+    elif engine == "mpi":
+        number, sharing = local_rank_here() or 0, local_size_here() or 1
+    found = devices_here() if devices is None else devices
+    device = device_of(name, number, found)
+    if device.startswith("cuda"):
+        torch.backends.cudnn.deterministic = config.model.deterministic
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.model.tf32
+        usable_device(device)
+        everybody = [device_of(name, k, found) for k in (*range(sharing), *others)]
+        bound_memory(device, fair_share(device, everybody))
+        return device
+    return usable_device(device)
+
+
+def usable_device(name: str) -> str:
+    """The name of a device that works here."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise UserError(f"device {name!r} cannot be used here: {reason}") from None
+    return name

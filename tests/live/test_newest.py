@@ -1,0 +1,81 @@
+"""Newest-value channels, moved by hand: who gets what, and when nothing is left to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from in_process_wire import Hub
+
+from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
+from swiftfl.transports.messages.progress import ProgressThread
+from swiftfl.transports.messages.wire import MODEL
+
+X0 = np.zeros(8)
+
+
+class World:
+    """Client 0 sends to 1 and 2; nothing moves by itself."""
+
+    def __init__(self) -> None:
+        self.hub = Hub(3)
+        self.ends = [ProgressThread(wire) for wire in self.hub.wires]
+        self.sender = NewestSender(self.ends[0], MODEL, X0, [1, 2])
+        self.boxes = {k: NewestReceiver(self.ends[k], MODEL, 0, X0) for k in (1, 2)}
+
+    def turn(self, *clients: int) -> None:
+        for _ in range(3):
+            for k in clients:
+                self.ends[k].turn()
+
+    def put(self, value: float, version: int) -> None:
+        self.sender.put(np.full(8, value), version)
+
+    def got(self, k: int) -> float | None:
+        return self.boxes[k].read(lambda x, version: float(x[0]))
+
+    @property
+    def sent(self) -> int:
+        return len(self.hub.bytes_sent[MODEL])
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    for end in made.ends:
+        end.close()
+
+
+def test_everybody_gets_the_newest_once(world: World) -> None:
+    world.put(1.0, 1)
+    world.turn(0, 1, 2)
+    assert (world.got(1), world.got(2), world.sent) == (1.0, 1.0, 2)
+    world.turn(0, 1, 2)
+    assert world.sent == 2
+    world.put(2.0, 2)
+    world.turn(0, 1, 2)
+    assert (world.got(1), world.got(2), world.sent) == (2.0, 2.0, 4)
+
+
+def test_who_was_busy_gets_the_newest_afterwards_and_nothing_between(world: World) -> None:
+    """Client 2 takes nothing for a while: one model is under way to it, and the ones between are left out."""
+    for value in (1.0, 2.0, 3.0):
+        world.put(value, int(value))
+        world.turn(0, 1)
+    assert (world.got(1), world.got(2)) == (3.0, 0.0)
+    world.turn(0, 2)
+    assert world.got(2) == 3.0
+    assert world.sent == 3 + 2
+
+
+def test_who_was_gone_gets_the_newest_when_it_is_back(world: World) -> None:
+    world.ends[0].gone.add(2)
+    world.put(1.0, 1)
+    world.turn(0, 1, 2)
+    assert (world.got(1), world.got(2)) == (1.0, 0.0)
+    world.ends[0].gone.discard(2)
+    world.sender.again(2)
+    world.turn(0, 1, 2)
+    assert (world.got(2), world.sent) == (1.0, 2)

@@ -1,0 +1,186 @@
+"""Clients that are spawned, and not forked: the same runs, from names and references only."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from live_worlds import LIMIT, alive, pids, until
+
+from swiftfl.engines.live.local.engine import LocalEngine
+from swiftfl.engines.live.local.spawned import Remade
+from swiftfl.engines.live.options import LiveOptions
+from swiftfl.engines.live.replay import replay
+from swiftfl.engines.live.resume import find_resume_point
+from swiftfl.errors import UserError
+from swiftfl.experiment.build import Parts, build
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.recipes import recipe
+from swiftfl.experiment.run import run
+from swiftfl.experiment.starting import cannot_be_sent, how_to_start, place, remaking
+
+SPAWN = {"engine.name": "local", "engine.live.start": "spawn", "topology.clients": 3}
+
+
+def configuration(**changes: object) -> Config:
+    base = {**SPAWN, "engine.epochs": 3, "engine.live.evaluate_seconds": 60.0, "data.batch_size": 64}
+    return recipe("digits").with_changes({**base, **{k.replace("__", "."): v for k, v in changes.items()}})
+
+
+def engine_of(config: Config, folder: Path, **options: object) -> tuple[LocalEngine, Parts]:
+    parts = build(config)
+    live = replace(LiveOptions(), **options)
+    return LocalEngine(parts.setup, folder, live, None, remade=Remade(*remaking(config))), parts
+
+
+@pytest.mark.parametrize("vectors", ["numpy", pytest.param("torch", marks=pytest.mark.slow)])
+def test_rounds_give_the_same_bits_spawned_and_forked(vectors: str) -> None:
+    config = configuration(algorithm__name="dsgd", model__vectors=vectors)
+    spawned = run(config)
+    forked = run(config.with_changes({"engine.live.start": "fork"}))
+    for mine, theirs in zip(spawned.models, forked.models, strict=True):
+        assert np.array_equal(np.asarray(mine), np.asarray(theirs))
+
+
+@pytest.mark.slow
+def test_a_lost_client_is_spawned_again_and_the_run_is_replayed_bit_for_bit(tmp_path: Path) -> None:
+    """With a codec, whose models are shown in a second memory; and nothing stays behind."""
+    config = configuration(engine__codec="bf16", engine__epochs=30, engine__live__gradient_seconds=0.005)
+    engine, parts = engine_of(config, tmp_path / "clients", restart_lost=True, save_steps=5)
+    try:
+        engine.start()
+        until(lambda: min(engine.status.column("steps")) > 10, "all clients at work")
+        mine = pids(engine)
+        os.kill(engine.pid(1), signal.SIGKILL)
+        assert engine.wait(LIMIT)
+        assert engine.supervisor.restarts == [0, 1, 0]
+        assert not engine.supervisor.warnings
+        live = engine.models
+    finally:
+        engine.close()
+    assert not any(map(alive, mine))
+    again = replay(parts.setup, tmp_path / "clients")
+    assert all(np.array_equal(a, b) for a, b in zip(live, again, strict=True))
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+    config = configuration(engine__epochs=30, engine__live__gradient_seconds=0.005)
+    engine, parts = engine_of(config, tmp_path)
+    try:
+        engine.start()
+        until(lambda: min(engine.status.column("steps")) > 10, "all clients at work")
+        engine.stop()
+        assert engine.wait(LIMIT)
+        assert engine.stopped
+    finally:
+        engine.close()
+    point = find_resume_point(tmp_path, parts.setup, 0.0)
+    second = LocalEngine(parts.setup, tmp_path, LiveOptions(), point, remade=Remade(*remaking(config)))
+    try:
+        second.start()
+        assert second.wait(LIMIT)
+        assert second.iteration == sum(parts.setup.steps_of(i) for i in range(3))
+    finally:
+        second.close()
+
+
+@pytest.mark.slow
+def test_code_of_ones_own_comes_by_reference(tmp_path: Path) -> None:
+    """An experiment of a file, with a model and data that exist nowhere else."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def __init__(self): super().__init__(4, 2)\n"
+        "def experiment():\n"
+        "    x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))\n"
+        "    return dict(model=Net, train=(x, (x.sum(1) > 0).long()), clients=3, epochs=5, engine='local')\n"
+    )
+    from swiftfl.api.own_experiment import configuration_of, objects_of
+    from swiftfl.experiment.source import reference
+
+    said = reference(f"{file}:experiment")
+    assert said is not None
+    config = configuration_of(said).with_changes({"engine.live.start": "spawn"})
+    found = run(config, given=objects_of(config))
+    assert found.summary["accuracy"] > 0.8
+
+
+@pytest.mark.slow
+def test_what_a_fresh_process_cannot_do_is_its_clients_error(tmp_path: Path) -> None:
+    config = configuration()
+    program, told = remaking(config)
+    told["config"]["model"]["name"] = "no_such_model"
+    engine = LocalEngine(build(config).setup, tmp_path, remade=Remade(program, told))
+    try:
+        engine.start()
+        assert engine.wait(LIMIT)
+        reasons = [row["reason"] for row in engine.supervisor.take_log() if "reason" in row]
+        assert len(reasons) == 3
+        assert all("no_such_model" in reason for reason in reasons)
+    finally:
+        engine.close()
+
+
+# --- who starts how, with a made-up list of GPUs ------------------------------------------------------------
+
+GPUS = ["cuda:0", "cuda:1"]
+PLAIN = recipe("digits").with_changes({"engine.name": "local"})
+
+
+def test_clients_are_spawned_where_there_are_gpus_to_use() -> None:
+    auto = PLAIN.with_changes({"model.device": "auto"})
+    assert how_to_start(PLAIN, GPUS) == how_to_start(auto, []) == ("fork", "")
+    assert how_to_start(auto, GPUS) == ("spawn", "")
+    for device in ("cuda", "cuda:1"):
+        assert how_to_start(PLAIN.with_changes({"model.device": device}), GPUS) == ("spawn", "")
+    assert how_to_start(auto.with_changes({"engine.live.start": "fork"}), GPUS) == ("fork", "")
+
+
+def test_objects_that_cannot_be_sent_are_refused_or_stay_on_the_cpu() -> None:
+    own = PLAIN.model_copy(update={"model": PLAIN.model.model_copy(update={"name": "given:Net"})})
+    assert "given in Python cannot be sent" in cannot_be_sent(own)
+    auto = own.model_copy(update={"model": own.model.model_copy(update={"device": "auto"})})
+    start, told = how_to_start(auto, GPUS)
+    assert start == "fork"
+    assert "on the cpu" in told
+    cuda = own.model_copy(update={"model": own.model.model_copy(update={"device": "cuda"})})
+    with pytest.raises(UserError, match=r"needs clients that are spawned, but objects .* by reference"):
+        how_to_start(cuda, GPUS)
+    with pytest.raises(UserError, match="cannot be used by clients that are forked"):
+        how_to_start(PLAIN.with_changes({"model.device": "cuda", "engine.live.start": "fork"}), GPUS)
+    other = PLAIN.with_changes({"engine.live.start": "spawn"})
+    live = other.engine.live.model_copy(update={"transport": "announced"})
+    other = other.model_copy(update={"engine": other.engine.model_copy(update={"live": live})})
+    with pytest.raises(UserError, match="clients cannot be spawned: transport announced"):
+        how_to_start(other, GPUS)
+
+
+def test_clients_share_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five clients on two GPUs, and the process that evaluates on the first: four there, two on the other."""
+    from swiftfl.experiment import starting
+
+    asked: list[tuple[float, str]] = []
+    monkeypatch.setattr(starting, "usable_device", lambda name: name)
+    bound = lambda share, device: asked.append((share, str(device)))  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bound)
+    config = PLAIN.with_changes({"model.device": "auto", "topology.clients": 5})
+    assert [place(config, i, GPUS) for i in (None, *range(5))] == ["cuda:0", *(GPUS[i % 2] for i in range(5))]
+    assert asked[0] == asked[1] == (0.95 / 4, "cuda:0")
+    assert asked[2] == (0.95 / 2, "cuda:1")
+    asked.clear()
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4")
+    assert place(config.with_changes({"engine.name": "mpi"}), devices=GPUS) == "cuda:1"
+    assert asked == [(0.95 / 2, "cuda:1")]
+    asked.clear()
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
+    place(config.with_changes({"engine.name": "mpi"}), devices=GPUS)
+    place(config.with_changes({"engine.name": "virtual"}), devices=GPUS)
+    assert asked == []  # who is alone there may take all of it
