@@ -37,11 +37,8 @@ from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import Swift
 from swiftfl.data.synthetic import synthetic
 from swiftfl.engines import Setup
+from swiftfl.engines.live.by_hand import first_client
 from swiftfl.engines.live.client import LiveClient
-from swiftfl.engines.live.journal import Journal
-from swiftfl.engines.live.saves import Saver
-from swiftfl.engines.live.status import Order, Tally
-from swiftfl.engines.terms import Terms
 from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import recipe
 from swiftfl.graph import communication_coefficients
@@ -49,8 +46,6 @@ from swiftfl.reproduce.live_baseline import Spent, run_locally
 from swiftfl.rules import SgdRule
 from swiftfl.sample import Batch
 from swiftfl.schedule import constant, every
-from swiftfl.transports.shared_memory.transport import SharedMemory
-from swiftfl.vector import Vector
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, Verb
 from swiftfl.workload.module import ModuleWorkload
 
@@ -75,31 +70,6 @@ def nearly_nothing(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     picked = torch.stack([layer[:1].sum() for layer in model.layers]).sum()
     total: Tensor = picked + model.norm(batch[0]).sum()
     return total
-
-
-class Quiet:
-    """An engine that asks for nothing."""
-
-    def report(self, c: int, tally: Tally) -> None: ...
-
-    def new_terms(self) -> list[Terms]:
-        return []
-
-    def wants_model(self, published: bool) -> bool:
-        return False
-
-    def hand_over(self, x: Vector, version: int) -> None: ...
-
-    def order(self, c: int) -> Order:
-        return "go_on"
-
-    def hold(self, c: int) -> Order:
-        return "go_on"
-
-    def set_waits(self, waits: bool) -> None: ...
-
-    def warn(self, text: str) -> None:
-        raise RuntimeError(text)
 
 
 class Few:
@@ -127,17 +97,9 @@ def one_client(parameters: int) -> tuple[LiveClient, Callable[[], object]]:
     setup = Setup(
         Swift(every(0), SgdRule(0.9)), workload, weights, batches, constant(0.1), influence, epochs=1
     )
-    x0 = workload.initial(0)
-    plan = SharedMemory.create([tuple(w.of) for w in weights], x0)
-    for k in weights[0].of:
-        plan.connect(k).publish(x0, 1)
-    client = LiveClient(
-        setup, 0, setup.first_state(x0), 0, plan.connect(0), Quiet(), Journal(None, print),
-        Saver(None, 0, 0, print), Terms(weights[0]),
-    )  # fmt: skip
     alone = Layers(parameters).train()
     inputs, owned = torch.randn(4, 8), list(alone.parameters())
-    return client, lambda: torch.autograd.grad(nearly_nothing(alone, (inputs, inputs)), owned)
+    return first_client(setup), lambda: torch.autograd.grad(nearly_nothing(alone, (inputs, inputs)), owned)
 
 
 def host_part(parameters: int, steps: int) -> None:

@@ -17,19 +17,14 @@ from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import Swift, dsgd
 from swiftfl.data.synthetic import synthetic
 from swiftfl.engines import Setup
-from swiftfl.engines.live.client import LiveClient
+from swiftfl.engines.live.by_hand import first_client
 from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox
-from swiftfl.engines.live.journal import Journal
-from swiftfl.engines.live.saves import Saver
-from swiftfl.engines.live.status import Order, Tally
-from swiftfl.engines.terms import Terms
 from swiftfl.graph import communication_coefficients
 from swiftfl.recycled import LARGE
 from swiftfl.rules import AdamRule, SgdRule
 from swiftfl.sample import Batch
 from swiftfl.schedule import constant, every
 from swiftfl.transports.memory import MemoryPlan
-from swiftfl.transports.shared_memory.transport import SharedMemory
 from swiftfl.vector import Vector, Weights
 from swiftfl.verbs import Verb
 from swiftfl.workload.module import ModuleWorkload
@@ -96,31 +91,6 @@ class Wide(nn.Module):
         return self.layers(self.norm(x))
 
 
-class Quiet:
-    """An engine that asks for nothing."""
-
-    def report(self, c: int, tally: Tally) -> None: ...
-
-    def new_terms(self) -> list[Terms]:
-        return []
-
-    def wants_model(self, published: bool) -> bool:
-        return False
-
-    def hand_over(self, x: Vector, version: int) -> None: ...
-
-    def order(self, c: int) -> Order:
-        return "go_on"
-
-    def hold(self, c: int) -> Order:
-        return "go_on"
-
-    def set_waits(self, waits: bool) -> None: ...
-
-    def warn(self, text: str) -> None:
-        raise AssertionError(text)
-
-
 class SameFour:
     steps_per_epoch = 1 << 30
 
@@ -140,14 +110,7 @@ def test_a_live_step_in_steady_state_makes_no_vector(buffers: str) -> None:
         epochs=1,
     )  # fmt: skip
     setup = replace(setup, buffers=buffers)  # type: ignore[arg-type]
-    x0 = workload.initial(0)
-    plan = SharedMemory.create([tuple(w.of) for w in weights], x0)
-    for k in (1, 2):
-        plan.connect(k).publish(x0, 1)
-    client = LiveClient(
-        setup, 0, setup.first_state(x0), 0, plan.connect(0), Quiet(), Journal(None, print),
-        Saver(None, 0, 0, print), Terms(weights[0]),
-    )  # fmt: skip
+    client = first_client(setup)
     with np.errstate(all="ignore"):
         for _ in range(3):
             client.step()
@@ -161,4 +124,4 @@ def test_a_live_step_in_steady_state_makes_no_vector(buffers: str) -> None:
             tracemalloc.stop()
     assert client.state.c == 7
     assert client.state.finite
-    assert peak < x0.nbytes / 4
+    assert peak < client.state.x.nbytes / 4

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from swiftfl.client import State
+from swiftfl.engines.live.by_hand import NoEngine
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.journal import Journal
 from swiftfl.engines.live.saves import Saver
-from swiftfl.engines.live.status import Order, Tally
 from swiftfl.engines.terms import Terms
 from swiftfl.loop.federation import Federation
 from swiftfl.loop.module_vector import ModuleVector
@@ -18,34 +18,16 @@ from swiftfl.transports.memory import MemoryPlan
 from swiftfl.vector import Vector, consensus
 
 
-class QuietControl:
+class QuietControl(NoEngine):
     """Takes terms that a test gives, and notes warnings."""
 
     def __init__(self) -> None:
         self.terms: list[Terms] = []
         self.warnings: list[str] = []
 
-    def report(self, c: int, tally: Tally) -> None:
-        """Nobody reads it."""
-
     def new_terms(self) -> list[Terms]:
         new, self.terms = self.terms, []
         return new
-
-    def wants_model(self, published: bool) -> bool:
-        return False
-
-    def hand_over(self, x: Vector, version: int) -> None:
-        """Nobody joins."""
-
-    def order(self, c: int) -> Order:
-        return "go_on"
-
-    def hold(self, c: int) -> Order:
-        return "go_on"
-
-    def set_waits(self, waits: bool) -> None:
-        """Nobody asks."""
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)

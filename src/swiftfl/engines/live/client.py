@@ -54,7 +54,7 @@ class LiveClient:
         self.tally = tally or Tally()
         self.server = VerbServer(setup, index, state.x, incarnation, transport, control, journal, self.tally)
         if facts is not None:
-            facts.look = self.server.newest
+            facts.look = self.server.ages.newest
         self._answers = 0  # averages of others with this client's cell that were counted
         self._step_began = 0.0  # when the step began,
         self._communicated = self._waited = 0.0  # and what of the client's time was not compute by then
@@ -122,7 +122,7 @@ class LiveClient:
         compute = now - self._step_began - communicated - waited
         tally.compute += compute
         if self.facts is not None:
-            began, age = self._step_began, self.server.take_age()
+            began, age = self._step_began, self.server.ages.take()
             self.facts.add(c, began, compute, waited, communicated, tally.loss, age, now)
 
     # --- for whoever runs the steps verb by verb (`swiftfl.loop`) ---------------------------------

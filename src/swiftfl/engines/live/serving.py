@@ -9,23 +9,21 @@ A client that is slowed down sleeps after each gradient, so that computing takes
 
 from __future__ import annotations
 
-import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 import numpy as np
 
 from swiftfl.client import State
-from swiftfl.engines.ages import Pace
 from swiftfl.engines.discard import contribution, discard_message, movable
 from swiftfl.engines.live.announced import sent_already
 from swiftfl.engines.live.background import Background
 from swiftfl.engines.live.cell import Cell
 from swiftfl.engines.live.control import Control
 from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox, RoundInbox
-from swiftfl.engines.live.journal import Journal, split, version
+from swiftfl.engines.live.journal import Journal, version
+from swiftfl.engines.live.model_ages import ModelAges
 from swiftfl.engines.live.status import Tally
 from swiftfl.engines.setup import Services, Setup, refuse_rounds
 from swiftfl.errors import UserError
@@ -68,6 +66,7 @@ class VerbServer:
         self.transport, self.control, self.journal, self.tally = transport, control, journal, tally
         self.cell = Cell(transport, x, setup.own_buffers)
         self.gate = Gate(x, tally.refused)
+        self.ages = ModelAges(setup, transport, self.gate, tally)
         self.in_rounds = setup.algorithm.in_rounds
         self.began = time.perf_counter()
         self.publishes = False  # whether the algorithm does,
@@ -80,11 +79,8 @@ class VerbServer:
         self._inboxes = 0  # of this step
         self._discarded_at = 0  # the step that was counted last as one whose numbers were left out
         self._sent: tuple[int, Vector] | None = None  # the step and the model that were published last
-        self._paces: defaultdict[int, Pace] = defaultdict(Pace)  # of the neighbours
         self._background = Background()
         self._sending, self._is_sending = Background(), False  # a model that comes down from a device
-        self._age = math.nan  # of the models of this step
-        self._met: tuple[float, Mapping[int, int]] = (0.0, {})  # when, and in which round, clients met last
         self._serve: dict[type, Callable[[Any], object]] = {
             Publish: self._publish,
             Gradient: self._gradient,
@@ -215,7 +211,7 @@ class VerbServer:
         here = [k for k in verb.neighbours if k not in gone] if gone else verb.neighbours
         c, number = self._c, self._inboxes
         inbox = NewestInbox(
-            self.transport, here, self.gate, self._paces, lambda ages: self.journal.ages(c, number, ages)
+            self.transport, here, self.gate, self.ages.paces, lambda ages: self.journal.ages(c, number, ages)
         )
         self._add_inbox(inbox)
         return inbox
@@ -233,45 +229,11 @@ class VerbServer:
         else:
             half = self.setup.mixed(verb, inbox.pinned(verb.w.of))
         self._note_used()
-        self._take_ages(inbox)
+        self.ages.note(inbox)
         inbox.settle()
         self._open = [each for each in self._open if each[1] is not inbox]
         self._communicated()
         return half
-
-    # --- ages ----------------------------------------------------------------------------------
-
-    def _take_ages(self, inbox: LazyInbox) -> None:
-        """How many steps behind the models were that have been averaged; those of an exchange: one."""
-        if inbox.exchanged:
-            self._met = (time.perf_counter(), inbox.exchanged)
-            self._note_ages(float(len(inbox.exchanged)), len(inbox.exchanged))
-        elif isinstance(inbox, NewestInbox):
-            last = self.setup.steps_of  # after which a client has finished, and nothing newer comes
-            ages = [age for k, age in inbox.measured().items() if split(inbox.fetched[k])[1] <= last(k)]
-            self._note_ages(sum(ages), len(ages))
-
-    def _note_ages(self, total: float, count: int) -> None:
-        if count:
-            self._age = total / count
-            self.tally.age_sum += total
-            self.tally.age_count += count
-
-    def take_age(self) -> float:
-        """The mean age of the models of this step; NaN if there were none, or it was not measured."""
-        age, self._age = self._age, math.nan
-        return age
-
-    def newest(self, neighbours: Iterable[int]) -> dict[int, tuple[int, float]]:
-        """By neighbour, the counter of its newest model that was used, and since when that was there."""
-        now, (met, rounds) = time.perf_counter(), self._met
-        found = {k: (rounds[k], met) for k in neighbours if k in rounds}
-        for k in neighbours:
-            if k in self.gate.newest and k not in rounds:
-                since = self.transport.since_published(k)
-                if since is not None:
-                    found[k] = (split(self.gate.newest[k])[1], now - since)
-        return found
 
     # --- what was used -------------------------------------------------------------------------
 
