@@ -18,6 +18,7 @@ from swiftfl.workload.base import Evaluation, GradientPiece
 from swiftfl.workload.choice import Choice, Way, compare
 from swiftfl.workload.form import Form
 from swiftfl.workload.samples import Samples, count
+from swiftfl.workload.scoring import Scoring
 
 Scores = npt.NDArray[np.float64]
 _TRIAL = 4  # how many clients the loop is timed and compared on
@@ -38,17 +39,8 @@ class Single(Protocol):
 
     def draws(self, batch: Batch) -> bool: ...
 
-    def answers(self, inputs: Tree, labels: Tree | None) -> int:
-        """How many answers to these samples can be right."""
-
-    def weight(self, inputs: Tree, labels: Tree | None) -> int:
-        """How many losses a mean over these samples is of."""
-
     def score(self, x: Vector, inputs: Tree, labels: Tree | None) -> Tensor:
         """(1, 2): the summed loss and the number of right answers of one model."""
-
-    def scores(self, outputs: Tensor, labels: Tree | None) -> Tensor:
-        """(models, 2) of (models, samples, ...) outputs."""
 
 
 class Group:
@@ -59,10 +51,10 @@ class Group:
         single: Single,
         form: Form,
         batching: str | Mapping[str, Way],
-        right_answers: bool,
+        scoring: Scoring,
         reason: str | None = None,
     ) -> None:
-        self._single, self._form, self._right_answers = single, form, right_answers
+        self._single, self._form, self._scoring = single, form, scoring
         self._choice = Choice(batching, form.bar)
         self._evaluation = Choice(batching if isinstance(batching, str) else "off", form.bar)
         self._reason = reason  # why this model cannot be batched, once that is known
@@ -110,13 +102,13 @@ class Group:
         totals = np.zeros((len(xs), 2))
         samples = answers = 0
         for inputs, labels in self._single.samples.test(self._single.evaluation_chunk):
-            weight = self._single.weight(inputs, labels)
+            weight = self._scoring.weight(inputs, labels)
             if weight:  # else no label of these samples counts
                 samples += weight
-                answers += self._single.answers(inputs, labels)
+                answers += self._scoring.answers(inputs, labels)
                 totals += self._scores(xs, inputs, labels)
         means = (totals / [samples, max(answers, 1)]).tolist()
-        told = self._right_answers and not np.isnan(totals[:, 1]).any()
+        told = self._scoring.right_answers and not np.isnan(totals[:, 1]).any()
         return [Evaluation(loss, right if told else None) for loss, right in means]
 
     def choices(self) -> dict[str, object]:
@@ -220,7 +212,7 @@ class Group:
     def _scores_together(self, xs: Sequence[Vector], inputs: Tree, labels: Tree | None) -> Scores:
         chunk = self._form.evaluation_chunk(count(inputs))
         chunks = (xs[start : start + chunk] for start in range(0, len(xs), chunk))
-        return _rows(self._single.scores(self._form.outputs(some, inputs), labels) for some in chunks)
+        return _rows(self._scoring.scores(self._form.outputs(some, inputs), labels) for some in chunks)
 
 
 def _rows(found: Iterable[Tensor]) -> Scores:

@@ -29,13 +29,14 @@ from swiftfl.workload.dropout import Masks
 from swiftfl.workload.flat import adopt, flatten, layout, take_over_statistics
 from swiftfl.workload.form import ByHand, Form, Mapped
 from swiftfl.workload.group import Group
-from swiftfl.workload.losses import Loss, call, class_scores, counted, objective, one_number
+from swiftfl.workload.losses import Loss, call, objective, one_number
 from swiftfl.workload.memory import keep_freed_memory
 from swiftfl.workload.metrics import Metric, chosen_metrics, evaluate_metrics
 from swiftfl.workload.placement import usable
 from swiftfl.workload.recorded_model import MakeModel, RecordedModel, build_module
 from swiftfl.workload.samples import Samples, becomes_floating, count, test_chunk
-from swiftfl.workload.stacked import Stacked, cross_entropy_of_each
+from swiftfl.workload.scoring import Scoring
+from swiftfl.workload.stacked import Stacked
 from swiftfl.workload.transfer import upload
 
 Vectors: TypeAlias = Literal["auto", "numpy", "torch"]
@@ -97,7 +98,8 @@ class ModuleWorkload:
         self._loaded: Vector | None = None  # the model that an evaluation has put into the module
         self._settled = Buffers(self._module, self._layout, self._flat)
         self._random: bool | None = None  # whether the module draws numbers of its own: seen at first use
-        self._group = Group(self, self._form(), batching, self._right_answers, self._one_by_one(moving))
+        self._scoring = Scoring(self._name, self._objective, dataset)
+        self._group = Group(self, self._form(), batching, self._scoring, self._one_by_one(moving))
         self._metrics = chosen_metrics(metrics, dataset)
 
     @property
@@ -226,51 +228,18 @@ class ModuleWorkload:
             self.gradient(self.initial(0), batch)
         return bool(self._random)
 
-    def weight(self, inputs: Tree, labels: Tree | None) -> int:
-        """How many losses a mean over these samples is of: the labels that count, or the samples."""
-        if self._objective.in_sequences and isinstance(labels, Tensor):
-            return int(counted(labels).sum())
-        return count(inputs)
-
-    def answers(self, inputs: Tree, labels: Tree | None) -> int:
-        """How many answers can be right: the labels that count, whatever the loss is a mean of."""
-        if isinstance(labels, Tensor) and labels.ndim > 1:
-            return int(counted(labels).sum())
-        return count(inputs)
-
     def score(self, x: Vector, inputs: Tree, labels: Tree | None) -> Tensor:
         """(1, 2): the summed loss of these samples, and the number of right answers."""
         if self._objective.of_batch is None:
             outputs = self.outputs(x, inputs)
             if isinstance(outputs, Tensor):
-                return self.scores(outputs[None], labels)
-            loss = self._loss_of_outputs(outputs, labels)
+                return self._scoring.scores(outputs[None], labels)
+            loss = self._scoring.loss(outputs, labels)
         else:
             self._put(x)
             loss = self._loss_of_batch(inputs, labels)
             self._settled.settle()
         return torch.stack((loss * count(inputs), torch.zeros_like(loss)))[None]
-
-    def scores(self, outputs: Tensor, labels: Tree | None) -> Tensor:
-        """(models, 2): the summed loss and the number of right answers of (models, samples, ...) outputs."""
-        self._check_width(outputs[0], labels)
-        if self._objective.plain and outputs.ndim == 3 and isinstance(labels, Tensor):
-            losses = cross_entropy_of_each(outputs, labels.expand(len(outputs), -1)).sum(dim=1)
-        else:
-            times = self.weight(outputs[0], labels)
-            losses = torch.stack([self._loss_of_outputs(output, labels) * times for output in outputs])
-        return torch.stack((losses, self._right(outputs, labels).to(losses.dtype)), dim=1)
-
-    def _right(self, outputs: Tensor, labels: Tree | None) -> Tensor:
-        """How many answers of each model are right; 0 where that means nothing."""
-        if not self._right_answers or not isinstance(labels, Tensor):
-            return outputs.new_zeros(len(outputs))
-        if labels.ndim == 1 and outputs.ndim == 3:
-            return (outputs.max(dim=2).indices == labels).sum(dim=1)  # argmax is slow on columns
-        if outputs.ndim != labels.ndim + 2:  # of a criterion of the user's own
-            return outputs.new_full((len(outputs),), torch.nan)
-        found = [class_scores(output, labels) for output in outputs]
-        return torch.stack([(scores.argmax(dim=1) == true).sum() for scores, true in found])
 
     def outputs(self, x: Vector, inputs: Tree) -> Any:
         """What the model says to these inputs."""
@@ -287,11 +256,6 @@ class ModuleWorkload:
     @property
     def samples(self) -> Samples:
         return self._samples
-
-    @property
-    def _right_answers(self) -> bool:
-        """Whether an output is an answer that can be right."""
-        return self.dataset.classes is not None and self._objective.of_batch is None
 
     def _one_by_one(self, moving: Sequence[str]) -> str | None:
         """Why gradients cannot be taken together, where that is known beforehand."""
@@ -355,38 +319,18 @@ class ModuleWorkload:
             if self._objective.of_batch is not None:
                 return self._loss_of_batch(inputs, labels)
             outputs = call(self._module, as_convolutions_like(inputs))
-            self._check_width(outputs, labels)
-            return self._loss_of_outputs(outputs, labels)
+            self._scoring.check_width(outputs, labels)
+            return self._scoring.loss(outputs, labels)
         except UserError:
             raise
         except _OF_USERS as error:  # e.g. one sample has no batch statistics
             where = f"client {batch.client}'s batch of {count(inputs)} at step {batch.counter}"
             raise UserError(f"{self.name} fails on {where}: {in_one_line(error)}") from error
 
-    def _loss_of_outputs(self, outputs: object, labels: Tree | None) -> Tensor:
-        assert self._objective.criterion is not None
-        if self._objective.usual and not isinstance(outputs, Tensor):
-            raise UserError(
-                f"{self.name} returns a {type(outputs).__name__}, not a tensor: give a loss that knows what "
-                "to do with it, loss(outputs, labels) or loss(model, batch)"
-            )
-        return one_number(self._objective.criterion(outputs, labels), self._objective.name)
-
     def _loss_of_batch(self, inputs: Tree, labels: Tree | None) -> Tensor:
         assert self._objective.of_batch is not None
         whole = self.dataset.roles.whole(inputs, labels)
         return one_number(self._objective.of_batch(self._module, whole), self._objective.name)
-
-    def _check_width(self, outputs: object, labels: Tree | None) -> None:
-        classes, width = self.dataset.classes, None
-        if classes is None or not isinstance(outputs, Tensor) or not isinstance(labels, Tensor):
-            return
-        if self._objective.plain and outputs.ndim >= 2:
-            width = outputs.shape[1]
-        elif self._objective.in_sequences:
-            width = class_scores(outputs, labels)[0].shape[1]
-        if width is not None and width < classes:
-            raise UserError(f"{self.name} has {width} outputs, but {self.dataset.name} has {classes} classes")
 
 
 def as_convolutions_like(inputs: Tree) -> Tree:
