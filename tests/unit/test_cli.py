@@ -495,6 +495,20 @@ def test_the_table_is_whole_on_a_narrow_terminal(
         assert "\x1b" not in shown
 
 
+def test_the_table_of_a_diverged_run_is_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from swiftfl.cli.screen import COLUMNS, show_table
+
+    row = dict.fromkeys(COLUMNS, 0.1234) | {"loss": None, "consensus_distance": 5.7027630745997624e29}
+    for width in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(width))
+        show_table("4-client ring", {"swift": row})
+        shown = capsys.readouterr().out
+        assert "5.7e+29" in shown
+        assert "…" not in shown
+
+
 def test_where_nothing_takes_time_there_are_no_columns_of_time(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,7 +45,7 @@ def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str | N
     console = plain_console()
     columns = {k: column for k, column in COLUMNS.items() if times is not None or "seconds" not in k}
     lines = [
-        [name, *("-" if numbers[k] is None else form.format(numbers[k]) for k, (_, form) in columns.items())]
+        [name, *(_written(numbers[k], form) for k, (_, form) in columns.items())]
         for name, numbers in rows.items()
     ]
     lines.insert(0, ["", *(heading for heading, _ in columns.values())])
@@ -63,6 +63,13 @@ def show_table(title: str, rows: Mapping[str, Mapping[str, Any]], times: str | N
         else f"Times: {times}, per epoch, means over clients; an epoch is compute + communication + waiting."
     )
     console.print(f"Accuracy and loss: the average of all models, on test data. {told}")
+
+
+def _written(number: float | None, form: str) -> str:
+    """In the form of its column, or with an exponent where that would push the other columns away."""
+    if number is None:
+        return "-"
+    return f"{number:.3g}" if abs(number) >= 1e5 else form.format(number)
 
 
 def print_table(table: Report) -> None:
