@@ -316,7 +316,7 @@ def test_without_a_readable_checkpoint_a_run_begins_again_only_when_told_to(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"{out / 'checkpoint' / 'tree.json'} is damaged" in said
-    assert "--from-start" in said
+    assert "nor can the one before it be used: --from-start" in said
     assert sorted(out.rglob("*")) == before
     assert run_command(["resume", str(out), "--from-start", "--json"]) == 0
     shown = capsys.readouterr()

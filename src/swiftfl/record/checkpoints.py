@@ -92,7 +92,8 @@ class Checkpoints:
                 except UserError as error:
                     problems.append(str(error))
         if problems:
-            raise UserError(f"{problems[0]}; there is no other checkpoint: --from-start begins again")
+            other = "there is no other checkpoint" if len(problems) == 1 else "nor can the one before it be used"
+            raise UserError(f"{problems[0]}; {other}: --from-start begins again")
         return None
 
     def remove(self) -> None:
