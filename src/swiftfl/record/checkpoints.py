@@ -92,7 +92,8 @@ class Checkpoints:
                 except UserError as error:
                     problems.append(str(error))
         if problems:
-            other = "there is no other checkpoint" if len(problems) == 1 else "nor can the one before it be used"
+            alone = len(problems) == 1
+            other = "there is no other checkpoint" if alone else "nor can the one before it be used"
             raise UserError(f"{problems[0]}; {other}: --from-start begins again")
         return None
 
