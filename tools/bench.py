@@ -197,7 +197,7 @@ def why(claim: Claim, printed: Mapping[str, str], wrong: Mapping[str, str]) -> s
         return "left out"
     if wrong.get(claim.program):
         return wrong[claim.program]
-    skipped = re.findall(r"^(?:.*: skipped|without MPI).*", printed[claim.program], re.MULTILINE)
+    skipped: list[str] = re.findall(r"^(?:.*: skipped|without MPI).*", printed[claim.program], re.MULTILINE)
     mine = [line for line in skipped if not claim.against or claim.against.split()[-1] in line]
     return (mine or skipped or ["it was not printed"])[0].strip()
 

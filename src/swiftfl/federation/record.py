@@ -138,8 +138,8 @@ class NodeRecord:
     def measured(self, c: int, epoch: float, values: Mapping[str, float | None]) -> None:
         """The node's own model on its held-out data."""
         own = {name: value for name, value in values.items() if name not in ("loss", "accuracy")}
-        row = {"time": self.now, "iteration": c - 1, "epoch": epoch, "loss": values["loss"]}
-        row |= {"accuracy": values.get("accuracy"), "metrics": own}
+        row: dict[str, object] = {"time": self.now, "iteration": c - 1, "epoch": epoch}
+        row |= {"loss": values["loss"], "accuracy": values.get("accuracy"), "metrics": own}
         self._attempt(lambda: self._folder.append("metrics.jsonl", row))
 
     def write(self, node: Node, state: ClientState | None = None) -> None:
@@ -166,7 +166,7 @@ class NodeRecord:
             records["refused"][slot] = node.connection.wire.refusals.of(self._plan.names()[k])
         self._writer.clients.write(records)
         edges = no_edges(len(self._near))
-        for k, (c, since) in node.client.server.newest(self._slots).items():
+        for k, (c, since) in node.client.server.ages.newest(self._slots).items():
             edges[self._near.index(self._slots[k])] = (c, since - self._origin)
         self._writer.edges.write(edges)
 

@@ -130,7 +130,7 @@ class NodeService:
         here, last = connection.view(), control.last_step
         weights = {} if selected is None else selected[1].w.of
         neighbours = {}
-        models = node.client.server.newest(connection.names)
+        models = node.client.server.ages.newest(connection.names)
         for k, name in connection.names.items():
             newest = node.client.server.gate.newest.get(k)
             neighbours[name] = {
@@ -228,7 +228,8 @@ def ask_for_consensus(folder: Path, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] | None = None
     while time.monotonic() < end:
         now = read_status(folder)
-        found = now["consensus"] if (now["consensus"] or {}).get("epoch", epoch) != epoch else None
+        newest: dict[str, Any] = now["consensus"] or {}
+        found = newest if newest.get("epoch", epoch) != epoch else None
         if found is not None and (found["evaluation"] is not None or not now["measures"]):
             return found
         if now["silent"]:

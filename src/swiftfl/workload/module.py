@@ -300,7 +300,10 @@ class ModuleWorkload:
     def _put(self, x: Vector) -> None:
         """Put a model into the module, to be evaluated; once, however many pieces the test set comes in."""
         if x is not self._loaded:
-            self._flat.copy_(x.tensor) if isinstance(x, DeviceVector) else upload(x, self._flat)
+            if isinstance(x, DeviceVector):
+                self._flat.copy_(x.tensor)
+            else:
+                upload(x, self._flat)
             self._loaded = x
 
     def _forward(self, inputs: Tree, labels: Tree | None, batch: Batch) -> Tensor:
