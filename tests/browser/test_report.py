@@ -48,7 +48,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report_folder.build(folder / "baseline", "baseline", {"ring16": "16-client ring"}, trained)
     long_name = "one client of all clients computes four times as slowly as it should"
     report_folder.build(folder / "slowdown", "slowdown", {"1x": "no slowdown", "4x": long_name}, trained)
-    return write(folder)
+    return write(folder, workers=1)
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (390, True), (1280, False)])

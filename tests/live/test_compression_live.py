@@ -112,6 +112,7 @@ def test_a_live_run_stops_goes_on_and_is_replayed(rounds: bool, name: str, tmp_p
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_under_mpi_it_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where messages are superseded: what top-k sends then holds what changed since."""
     out = str(tmp_path / "run")

@@ -76,6 +76,24 @@ def test_run_and_replay(swiftfl: Callable[..., Done], tmp_path: Path) -> None:
     assert "nothing to resume" in finished.stderr
 
 
+HELD = """
+import time
+from pathlib import Path
+from torch import nn
+
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def forward(self, x):
+        if self.training and Path(__file__).with_name("hold").exists():
+            time.sleep(0.05)
+        return self.layers(x)
+"""
+"""A model whose gradients take their time as long as there is a file: until the test has stopped the run."""
+
+
 @pytest.mark.parametrize(
     "number",
     [
@@ -88,9 +106,11 @@ def test_run_and_replay(swiftfl: Callable[..., Done], tmp_path: Path) -> None:
 def test_a_stopped_run_is_resumed_to_its_end(
     number: signal.Signals, swiftfl: Callable[..., Done], tmp_path: Path
 ) -> None:
-    out = tmp_path / "run"
+    out, model = tmp_path / "run", tmp_path / "held.py"
+    model.write_text(HELD)
+    (tmp_path / "hold").touch()
     running = subprocess.Popen(
-        [*COMMAND, *SMALL, "--epochs", "15", "--out", str(out)],
+        [*COMMAND, *SMALL, "--epochs", "15", "--model", f"{model}:Held", "--out", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -105,6 +125,7 @@ def test_a_stopped_run_is_resumed_to_its_end(
         time.sleep(0.02)
     os.killpg(running.pid, number)  # to its clients as well, as a terminal or a batch system does
     _, said = running.communicate(timeout=LIMIT)
+    (tmp_path / "hold").unlink()
     assert running.returncode == 130, said
     assert f"swiftfl resume {out}" in said
     assert "Traceback" not in said

@@ -19,6 +19,8 @@ TCP = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")
 NO_SINGLE_COPY = ("--mca", "smsc", "^cma")
 SURVIVE = ("--with-ft", "ulfm")
 MEASURED = "swift,dsgd,adpsgd,adpsgd_background,allreduce"
+RIVALS = "fedavg_half,prague,quasi_global,swarm,gossip_async,a2cid2"
+ALL = f"{MEASURED},matcha,gossip,{RIVALS},looking,looking_in_rounds"
 
 
 def run(names: str, mishap: str = "", options: tuple[str, ...] = (), n: int = 3) -> dict[str, dict[str, Any]]:
@@ -41,17 +43,19 @@ def check(answer: dict[str, Any], lost: list[int], n: int = 3) -> None:
 
 @needs_mpi
 @pytest.mark.parametrize(
-    "options",
-    [(), *(pytest.param(other, marks=pytest.mark.slow) for other in (TCP, NO_SINGLE_COPY))],
-    ids=["normal", "tcp", "no_single_copy"],
+    ("names", "options"),
+    [
+        (MEASURED, ()),
+        *(pytest.param(ALL, other, marks=pytest.mark.slow) for other in ((), TCP, NO_SINGLE_COPY)),
+    ],
+    ids=["measured", "normal", "tcp", "no_single_copy"],
 )
-def test_every_algorithm_runs(options: tuple[str, ...]) -> None:
+def test_every_algorithm_runs(names: str, options: tuple[str, ...]) -> None:
     """All in one job, whose start takes longer than their runs.
 
     Partners change in MATCHA and gossip; the last two look at their inboxes and check what they mix.
     """
-    rivals = "fedavg_half,prague,quasi_global,swarm,gossip_async,a2cid2"
-    answers = run(f"{MEASURED},matcha,gossip,{rivals},looking,looking_in_rounds", options=options)
+    answers = run(names, options=options)
     for answer in answers.values():
         check(answer, lost=[])
     assert answers["swift"]["split"]["waiting"] == 0

@@ -333,7 +333,8 @@ KINDS = ("edge_down", "edge_up", "join", "leave")
 
 
 @needs_mpi
-@pytest.mark.parametrize("algorithm", [pytest.param("swift", marks=pytest.mark.slow), "dsgd"])
+@pytest.mark.slow  # with threads as ranks in test_planned_changes.py
+@pytest.mark.parametrize("algorithm", ["swift", "dsgd"])
 def test_edges_change_and_a_rank_joins(
     tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

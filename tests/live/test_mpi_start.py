@@ -16,7 +16,7 @@ from swiftfl.engines.live.mpi import channel
 from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
 
-PATIENCE = 1.0
+PATIENCE = 2.0
 """Long enough that three ranks in one process do not take each other for silent."""
 ALGORITHMS: dict[str, Any] = {"swift": Swift(), "dsgd": dsgd()}
 

@@ -41,6 +41,7 @@ print(result.summary['iterations'], result.summary['lost'])
 """
 
 
+@pytest.mark.slow
 def test_the_example_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=LIMIT, resources={"metadata": {"path": str(tmp_path)}})

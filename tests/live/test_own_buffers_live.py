@@ -79,6 +79,7 @@ def test_a_cell_shows_its_owner_its_own_buffers() -> None:
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_buffers_stay_with_their_rank() -> None:
     done = under_mpi(3, [str(Path(__file__).parent / "own_buffers_program.py")], ())
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,8 @@ def check_replay(name: str, folder: Path, answer: dict[str, Any], mishap: str = 
 
 
 @needs_mpi
-@pytest.mark.parametrize("name", ["swift+", pytest.param("dsgd", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("name", ["swift+", "dsgd"])
 def test_before_the_first_step(name: str, tmp_path: Path) -> None:
     answer, setup = run(name, tmp_path), own_ccs_setup(name)
     assert [adopted(tmp_path, i) for i in range(GRAPH.n)] == [[w] for w in setup.weights]
@@ -64,8 +65,9 @@ def test_after_a_death(name: str, tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("name", ["swift", pytest.param("dsgd", marks=SLOW)])
-@pytest.mark.parametrize("victim", [pytest.param(1, marks=SLOW), 0])
+@SLOW
+@pytest.mark.parametrize("name", ["swift", "dsgd"])
+@pytest.mark.parametrize("victim", [1, 0])
 def test_one_that_dies_while_the_first_weights_are_selected(name: str, victim: int, tmp_path: Path) -> None:
     """The others select among themselves, also without the first rank, which leads."""
     answer = run(name, tmp_path, "select0" if victim == 0 else "select")

@@ -43,6 +43,7 @@ def test_local_is_stopped_resumed_and_replayed(tmp_path: Path, monkeypatch: Any,
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_every_rank_loads_it(tmp_path: Path, capsys: Any) -> None:
     file, out = tmp_path / "mine.py", tmp_path / "run"
     file.write_text(EXPERIMENT)

@@ -33,6 +33,15 @@ from swiftfl.schedule import every
 ALGORITHMS: dict[str, Any] = {"swift": Swift(every(0)), "dsgd": dsgd(), "allreduce": AllReduceSgd()}
 BOTH = pytest.mark.parametrize("name", ["swift", "dsgd"])
 ENGINES = pytest.mark.parametrize("kind", ["local", "mpi"])
+CROSSED = pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("swift", "mpi"),
+        ("dsgd", "local"),
+        pytest.param("swift", "local", marks=pytest.mark.slow),
+        pytest.param("dsgd", "mpi", marks=pytest.mark.slow),
+    ],
+)
 N = 5
 RING = {(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)}
 
@@ -40,7 +49,7 @@ RING = {(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)}
 def setup_of(name: str, *changes: Change, **options: Any) -> Setup:
     method = "ccs" if name == "swift" or "ccs" in options else "metropolis"
     dynamics = Dynamics(changes)
-    return live_setup(ALGORITHMS[name], N, 0.01, method, dynamics, **{"epochs": 25, **options})
+    return live_setup(ALGORITHMS[name], N, 0.01, method, dynamics, **{"epochs": 16, **options})
 
 
 @contextlib.contextmanager
@@ -82,9 +91,19 @@ def check_selected(setup: Setup, folder: Path) -> None:
         assert read_incarnations(folder, i, N)[-1].terms[-1][1].w == w
 
 
-@ENGINES
-@BOTH
-@pytest.mark.parametrize("ccs", ["central", "distributed"])
+@pytest.mark.parametrize(
+    ("name", "kind", "ccs"),
+    [
+        ("swift", "local", "central"),
+        ("dsgd", "mpi", "central"),
+        ("swift", "mpi", "distributed"),
+        ("dsgd", "local", "distributed"),
+        pytest.param("dsgd", "local", "central", marks=pytest.mark.slow),
+        pytest.param("swift", "mpi", "central", marks=pytest.mark.slow),
+        pytest.param("dsgd", "mpi", "distributed", marks=pytest.mark.slow),
+        pytest.param("swift", "local", "distributed", marks=pytest.mark.slow),
+    ],
+)
 def test_an_edge_goes_another_comes_and_a_client_joins(
     name: str, kind: str, ccs: str, tmp_path: Path
 ) -> None:
@@ -94,7 +113,7 @@ def test_an_edge_goes_another_comes_and_a_client_joins(
         Change(None, "edge_up", edge=(1, 3), iteration=60),
         Change(0.4, "join", 4),
     )
-    setup = setup_of(name, *changes, ccs=ccs, hold=60)
+    setup = setup_of(name, *changes, ccs=ccs, hold=40)
     with started(kind, setup, tmp_path) as engine:
         happened(setup, engine, "edge_down", "edge_up", "join")
         to_the_end(engine)
@@ -163,8 +182,7 @@ def test_a_reduction_is_over_those_who_are_there(kind: str, tmp_path: Path) -> N
         check_replay(setup, tmp_path, engine)
 
 
-@ENGINES
-@BOTH
+@CROSSED
 def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp_path: Path) -> None:
     """The first session has no client 4, the second starts without the edge, the third with client 4."""
     changes = Change(None, "edge_down", edge=(1, 2), iteration=30), Change(None, "join", 4, iteration=150)
@@ -196,8 +214,7 @@ def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp
         check_replay(setup, tmp_path, engine)
 
 
-@ENGINES
-@BOTH
+@CROSSED
 def test_clients_that_select_their_weights_go_on_after_a_stop(name: str, kind: str, tmp_path: Path) -> None:
     """One leaves, the run is stopped, goes on without it, and another one joins."""
     changes = Change(None, "leave", 2, iteration=30), Change(None, "join", 4, iteration=120)

@@ -32,12 +32,12 @@ SLOW: dict[str, Any] = {
     "topology.clients": 3,
     "engine.name": "local",
     "engine.epochs": 1,
-    "engine.live.gradient_seconds": 0.05,
+    "engine.live.gradient_seconds": 0.1,
 }
 
 
 def slow(**changes: Any) -> Config:
-    """Three clients, thirty steps of a twentieth of a second each."""
+    """Three clients, thirty steps of a tenth of a second each."""
     return Config().with_changes({**SLOW, **{key.replace("__", "."): v for key, v in changes.items()}})
 
 

@@ -129,10 +129,18 @@ def test_two_processes_train_together_and_a_replay_gives_their_models_bit_for_bi
     assert any("fetched" in line for line in (journal / "client-0000.jsonl").read_text().splitlines())
 
 
-def test_a_killed_client_is_started_again_and_joins() -> None:
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A launch of three whose client 1 is killed at its fifth step: its folder, output and messages."""
+    folder = tmp_path_factory.mktemp("killed") / "launch"
     steps = ("60", "--sleep", "0.02", "--kill", "1", "5")
-    code, out, err = launch(3, PROGRAM, *steps, topology="complete")
+    code, out, err = launch(3, PROGRAM, *steps, topology="complete", out=folder)
     assert code == 0, err
+    return folder, out, err
+
+
+def test_a_killed_client_is_started_again_and_joins(killed: tuple[Path, str, str]) -> None:
+    _, out, err = killed
     assert "swiftfl: client 1 was killed by SIGKILL; it is started again" in err
     assert err.splitlines()[-1] == "swiftfl: all 3 clients ended well; 1 restart"
     starts = said(out, 1, "start")
@@ -144,14 +152,10 @@ def test_a_killed_client_is_started_again_and_joins() -> None:
 
 
 def test_whoever_watches_a_launch_sees_its_clients(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    killed: tuple[Path, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--out`: facts, events and how it ended, read as those of a run are."""
-    out = tmp_path / "launch"
-    code, _, err = launch(
-        3, PROGRAM, "60", "--sleep", "0.02", "--kill", "1", "5", topology="complete", out=out
-    )
-    assert code == 0, err
+    out, _, _ = killed
     run = RunView(out)
     card, about, now = run.card(), run.about(), run.now()
     assert (card["state"], card["engine"], card["algorithm"], card["clients"]) == (

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from campaign_program import HELD_AT, config, planned
 
+from pool_here import run_jobs_here
 from swiftfl.errors import UserError
 from swiftfl.experiment.campaign import CampaignProgress, PlannedRun, campaign
 from swiftfl.experiment.run import run
@@ -81,7 +82,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[object, bytes]
     "number",
     [
         signal.SIGKILL,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),  # the pool's tests send it every signal
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),  # the pool's tests send them, too
         pytest.param(signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
@@ -126,7 +127,9 @@ def test_other_settings_are_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "b" / "thesis.tex").read_text() == "years of work"
 
 
-def test_runs_that_fail_are_told_and_do_not_stop_the_others(tmp_path: Path) -> None:
+def test_runs_that_fail_are_told_and_do_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = [
         job(tmp_path / "impossible", **{"data.partition": "label_skew:7"}),
         job(tmp_path / "diverged", **{"algorithm.step_size.initial": 1e30}),
@@ -139,6 +142,7 @@ def test_runs_that_fail_are_told_and_do_not_stop_the_others(tmp_path: Path) -> N
     assert "diverged" in progress.failed[str(tmp_path / "diverged")]
     assert (tmp_path / "good" / "summary.json").is_file()
     assert (progress.runs_done, progress.runs) == (2, 3)
+    monkeypatch.setattr("swiftfl.experiment.campaign.run_jobs", run_jobs_here)
     again = campaign(jobs, 1, seen.append)
     assert again.failed == progress.failed
     assert json.loads((tmp_path / "good" / "config.json").read_text())["seed"] == 0

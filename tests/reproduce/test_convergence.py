@@ -10,7 +10,7 @@ import numpy as np
 import pool_functions
 import pytest
 
-import swiftfl
+from pool_here import run_jobs_here
 from swiftfl.errors import UserError
 from swiftfl.report import page
 from swiftfl.reproduce import parts
@@ -31,6 +31,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out") / "convergence"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(settings.SIZES, "smoke", TINY)
+        patch.setattr(parts, "run_jobs", run_jobs_here)
         measure("smoke", 2, folder)
     return folder
 
@@ -39,6 +40,7 @@ def again(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: int = 2) -> list
     """The parts that a repeated call computes."""
     said: list[str] = []
     monkeypatch.setitem(settings.SIZES, "smoke", TINY)
+    monkeypatch.setattr(parts, "run_jobs", run_jobs_here)
     measure("smoke", seeds, folder, lambda what, k, n: said.append(what))
     return said[1:]
 
@@ -71,7 +73,7 @@ def test_fewer_seeds_use_what_is_there(done: Path, monkeypatch: pytest.MonkeyPat
 
 def test_processes_find_the_same(done: Path, tmp_path: Path) -> None:
     some = delay.parts(TINY, 1)[:3]
-    found = parts.run_parts(some, tmp_path, lambda *_: None, workers=2)
+    found = parts.run_parts(some, tmp_path, lambda *_: None, workers=1)
     kept = [json.loads((done / "parts" / f"{part.name}.json").read_text())["result"] for part in some]
     assert found == kept
 
@@ -89,13 +91,11 @@ def test_a_folder_of_another_scale_is_refused_and_left_alone(done: Path, tmp_pat
 
 
 @pytest.fixture
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers find the functions of the tests."""
-    source = Path(swiftfl.__file__).parents[1]
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{source}")
+def pool_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "run_jobs", run_jobs_here)
 
 
-@pytest.mark.usefixtures("importable")
+@pytest.mark.usefixtures("pool_here")
 def test_a_part_that_diverges_is_kept_with_null(tmp_path: Path) -> None:
     part = parts.Part("some", pool_functions.diverging, {"x": 2.0})
     for _ in range(2):
@@ -105,7 +105,7 @@ def test_a_part_that_diverges_is_kept_with_null(tmp_path: Path) -> None:
     assert "Infinity" not in text
 
 
-@pytest.mark.usefixtures("importable")
+@pytest.mark.usefixtures("pool_here")
 def test_a_part_that_fails_does_not_cost_the_others(tmp_path: Path) -> None:
     some = [parts.Part(f"part{x}", pool_functions.diverging, {"x": x}) for x in (-1.0, 1.0)]
     with pytest.raises(UserError, match=r"1 of 2 parts failed; the first, part-1.0: ZeroDivisionError"):

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pool_here import run_jobs_here
 from scipy import stats
 
 from swiftfl.engines import VirtualEngine
 from swiftfl.errors import UserError
 from swiftfl.report.numbers import half_width, interval
+from swiftfl.reproduce import parts
 from swiftfl.reproduce.laboratory import better, digits, experiment, influence, rivals, shift
 from swiftfl.reproduce.laboratory.methods import METHODS
 from swiftfl.reproduce.laboratory.plan import SCALES, STEPS, TIME, at, walk
@@ -120,11 +122,10 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("laboratory")
     with pytest.MonkeyPatch.context() as patch:
         small(patch)
+        patch.setattr(parts, "run_jobs", run_jobs_here)
         for name in NAMES:
-            experiment.measure(
-                name, "smoke", 2, folder / name, workers=2, command=f"swiftfl reproduce {name}"
-            )
-    document.write(folder)
+            experiment.measure(name, "smoke", 2, folder / name, command=f"swiftfl reproduce {name}")
+    document.write(folder, workers=1)
     return folder
 
 

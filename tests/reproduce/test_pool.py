@@ -87,7 +87,15 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stop_lets_the_workers_save(tmp_path: Path, number: signal.Signals) -> None:
     """Also when the pool's own process is killed; a job that nobody has begun is not begun any more."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)])

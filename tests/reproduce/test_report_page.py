@@ -44,7 +44,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "4x": "one client of all clients computes four times as slowly as it should",
     }
     report_folder.build(folder / "slowdown", "slowdown", groups, TRAINED)
-    write(folder)
+    write(folder, workers=1)
     return folder
 
 
@@ -203,6 +203,13 @@ def copy(out: Path, tmp_path: Path) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made but not written, which takes most of a report's time."""
     monkeypatch.setattr(document, "drawn", lambda pictures, folder: [escape(str(p.draw())) for p in pictures])
+    monkeypatch.setattr(document, "write_run_page", lambda *arguments, **more: None)
+
+
+@pytest.fixture
+def baseline_only(copy: Path, quick: None) -> Path:
+    shutil.rmtree(copy / "slowdown")
+    return copy
 
 
 @pytest.mark.usefixtures("quick")
@@ -218,8 +225,8 @@ def test_missing_files_are_said(copy: Path) -> None:
     assert "Measured on this machine" not in words
 
 
-@pytest.mark.usefixtures("quick")
-def test_unfinished_and_absent_runs_are_left_out(copy: Path) -> None:
+def test_unfinished_and_absent_runs_are_left_out(baseline_only: Path) -> None:
+    copy = baseline_only
     runs = copy / "baseline" / "runs" / "ring16"
     (runs / "swift_c0" / "seed1" / "summary.json").unlink()
     shutil.rmtree(runs / "dsgd_c0" / "seed0")
@@ -238,9 +245,11 @@ def evaluated_once(run: Path) -> None:
     file.write_text(file.read_text().splitlines()[-1] + "\n")
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("methods", [["dsgd_c0"], ["swift_c0"], ["swift_c0", "dsgd_c0"]])
-def test_runs_that_were_evaluated_once_have_a_loss_and_no_time_to_it(copy: Path, methods: list[str]) -> None:
+def test_runs_that_were_evaluated_once_have_a_loss_and_no_time_to_it(
+    baseline_only: Path, methods: list[str]
+) -> None:
+    copy = baseline_only
     for method in methods:
         for seed in (0, 1):
             evaluated_once(copy / "baseline" / "runs" / "ring16" / method / f"seed{seed}")
@@ -253,9 +262,9 @@ def test_runs_that_were_evaluated_once_have_a_loss_and_no_time_to_it(copy: Path,
     assert table.rows[0][-1] is None  # SWIFT's time over D-SGD's
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("all_seeds", [False, True])
-def test_diverged_runs_are_named_in_their_row(copy: Path, all_seeds: bool) -> None:
+def test_diverged_runs_are_named_in_their_row(baseline_only: Path, all_seeds: bool) -> None:
+    copy = baseline_only
     for seed in (0, 1)[: 1 + all_seeds]:
         run = copy / "baseline" / "runs" / "ring16" / "swift_c0" / f"seed{seed}"
         summary = json.loads((run / "summary.json").read_text())
@@ -301,6 +310,7 @@ def test_no_figure_and_no_table_is_written_outside_its_folder(tmp_path: Path) ->
     assert [file.name for file in tmp_path.rglob("*")] == ["in"]
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_section_that_cannot_be_made_says_why(copy: Path, workers: int) -> None:
     file = copy / "slowdown" / "runs" / "1x" / "swift_c0" / "seed0" / "metrics.jsonl"
@@ -311,8 +321,8 @@ def test_a_section_that_cannot_be_made_says_why(copy: Path, workers: int) -> Non
     assert "4 of 4 runs have not finished" in words
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_diverged_run_does_not_stop_the_report(copy: Path) -> None:
+def test_a_diverged_run_does_not_stop_the_report(baseline_only: Path) -> None:
+    copy = baseline_only
     file = copy / "baseline" / "runs" / "ring16" / "swift_c0" / "seed0" / "metrics.jsonl"
     first, *others = (json.loads(line) for line in file.read_text().splitlines())
     rows = [first, *({**row, "loss": float("nan"), "train_loss": float("nan")} for row in others)]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -413,7 +414,7 @@ def test_every_algorithm_runs(algorithm: str, place: Path, capsys: pytest.Captur
 
 def test_a_stopped_run_says_how_to_go_on(place: Path) -> None:
     """Ctrl-C in a terminal: one line, exit code 130, and `swiftfl resume` gives the same numbers."""
-    arguments = ["run", "synthetic", "--clients", "8", "--epochs", "200", "--out", "out", "--json"]
+    arguments = ["run", "synthetic", "--clients", "8", "--epochs", "1000000", "--out", "out", "--json"]
     process = subprocess.Popen(
         [sys.executable, "-m", "swiftfl", *arguments],
         cwd=place,
@@ -423,7 +424,7 @@ def test_a_stopped_run_says_how_to_go_on(place: Path) -> None:
     )
     rows = place / "out" / "metrics.jsonl"
     while process.poll() is None and (not rows.exists() or rows.read_text().count("\n") < 3):
-        os.sched_yield()
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def test_a_terminated_command_says_how_to_go_on(tmp_path: Path, number: signal.S
             "--clients",
             "8",
             "--epochs",
-            "500",
+            "1000000",
             "--out",
             out,
         ],
@@ -99,7 +100,7 @@ def test_a_terminated_command_says_how_to_go_on(tmp_path: Path, number: signal.S
     )
     rows = out / "metrics.jsonl"
     while process.poll() is None and (not rows.exists() or rows.read_text().count("\n") < 3):
-        os.sched_yield()
+        time.sleep(0.01)
     process.send_signal(number)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said

@@ -64,7 +64,14 @@ def stopped_while_it_starts(
     return process.returncode, said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="SIGINT"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.slow),
+    ],
+)
 def test_before_anything_is_written_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> None:
     assert stopped_while_it_starts(tmp_path, f"{SLOW}\npause()\n", number) == (130, "swiftfl: stopped\n")
     assert not (tmp_path / "run").exists()

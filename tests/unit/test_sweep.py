@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pool_here import run_jobs_here
 from swiftfl.cli.main import run_command
+from swiftfl.experiment import campaign
 from swiftfl.experiment.campaign import PlannedRun
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.sweep import cell_name, grid_values, share
@@ -60,6 +62,7 @@ def test_a_grid_with_seeds_is_run_once_reported_and_not_run_again(
 def test_tasks_of_a_job_array_share_the_runs(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(campaign, "run_jobs", run_jobs_here)
     command = ["sweep", "digits", *TINY, "--grid", "lr=0.1,0.05,0.02", "--workers", "1", "--out", "b"]
     monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "2")
     monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "1")

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import importlib
 import logging
+import os
 import re
 import sys
 import traceback
@@ -214,9 +215,9 @@ def folder_first(folder: Path) -> Iterator[None]:
 
     Modules of the same names that were found beside another file are not taken for those of this folder.
     """
-    others = {Path(where).parent for where in _LOADED if _is_file(where)} - {folder}
+    others = {str(Path(where).parent) for where in _LOADED if _is_file(where)} - {str(folder)}
     for name, module in list(sys.modules.items()) if others else ():
-        if any(_is_beside(module, name, other) for other in others) and _has_module(folder, name):
+        if _found_in(module, name) in others and _has_module(folder, name):
             del sys.modules[name]
     sys.path.insert(0, str(folder))
     try:
@@ -231,11 +232,13 @@ def _has_module(folder: Path, name: str) -> bool:
     return base.with_suffix(".py").is_file() or (base / "__init__.py").is_file()
 
 
-def _is_beside(module: object, name: str, folder: Path) -> bool:
-    """Whether a module was found by its name in this folder, and not installed somewhere below it."""
-    file = getattr(module, "__file__", None)
-    base = folder.joinpath(*name.split("."))
-    return file in (f"{base}.py", str(base / "__init__.py"))
+def _found_in(module: object, name: str) -> str | None:
+    """The folder in which a module was found by its name; none if it was found under another name."""
+    file, base = getattr(module, "__file__", None), name.replace(".", os.sep)
+    for end in (f"{os.sep}{base}.py", f"{os.sep}{base}{os.sep}__init__.py"):
+        if isinstance(file, str) and file.endswith(end):
+            return file.removesuffix(end) or os.sep
+    return None
 
 
 def _files(module: ModuleType) -> list[str]:
@@ -243,12 +246,12 @@ def _files(module: ModuleType) -> list[str]:
     file = module.__file__
     if file is None:  # a package without a file
         return []
-    folder, seen, left = Path(file).parent, {module.__name__: file}, [module]
+    folder, seen, left = str(Path(file).parent), {module.__name__: file}, [module]
     while left:
         for value in list(vars(left.pop()).values()):
             name = str(value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", ""))
             other = sys.modules.get(name)
-            if other is not None and name not in seen and _is_beside(other, name, folder):
+            if other is not None and name not in seen and _found_in(other, name) == folder:
                 seen[name] = str(other.__file__)
                 left.append(other)
     return list(seen.values())
