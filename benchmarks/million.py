@@ -7,8 +7,8 @@ Logistic regression (650 parameters, float32, momentum) on the digits, 32 sample
 a Barabási-Albert graph with 4 links per newcomer; three steps per client. And 10,000 clients of an MLP with
 4,810 parameters and momentum. Each case is a process of its own, which makes topology, partition, weights
 and clients, trains, and evaluates the consensus and five clients. "copies" is its peak memory, everything
-included, over that of all models once. Steps are told in microseconds of the processor, because other
-programs may be busy beside.
+included, over that of all models once; a case that would take more than 20 GB of addresses fails. Steps are
+told in microseconds of the processor, because other programs may be busy beside.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 SMALL = 10_000
 STEPS = 3
+MOST_ADDRESSES = 20 * 10**9
 COPIES, GIGABYTES, SLOWER = 4.0, 16.0, 1.5
 """Targets: copies of all models at 10,000 clients; memory of the most clients; a step's cost over few."""
 TOPOLOGIES: dict[str, dict[str, Any]] = {
@@ -114,6 +115,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.case:
         model, topology, clients = given.case
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
         print(json.dumps(case(model, topology, int(clients))))
         return
     print("                                        models    build  us/step evaluate     peak")

@@ -36,7 +36,8 @@ def test_the_product_is_the_mix(seed: int, clients: int, double: bool, lost: boo
 
 @pytest.mark.parametrize("algorithm", [Swift(), dsgd()], ids=lambda algorithm: algorithm.name)
 def test_a_run_is_the_same_with_and_without(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(together: bool, pauses: int = 0) -> VirtualEngine:
+    def run(together: bool, pauses: int = 0, most: int = 10**6) -> VirtualEngine:
+        monkeypatch.setattr(mixing, "WAITING_BYTES", most)
         monkeypatch.setattr(mixing, "MANY_NEIGHBOURS", 2 if together else 10**9)
         monkeypatch.setattr(mixing, "SMALL_MODEL", 0)
         monkeypatch.setattr(mixing, "LARGEST_STACK", 7 * 2 * 10)  # several parts
@@ -63,3 +64,8 @@ def test_a_run_is_the_same_with_and_without(algorithm: Any, monkeypatch: pytest.
         assert all((x == y).all() for x, y in zip(plain.models, engine.models, strict=True))
         assert clocks(engine) == clocks(plain)
     assert max(served) == 70
+    served.clear()
+    few = run(together=True, pauses=2, most=20 * plain.models[0].nbytes)  # no more than 20 wait at a time
+    assert all((x == y).all() for x, y in zip(plain.models, few.models, strict=True))
+    assert clocks(few) == clocks(plain)
+    assert max(served) == 20

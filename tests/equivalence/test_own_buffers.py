@@ -177,7 +177,7 @@ def test_mixes_in_one_product_keep_buffers_as_well() -> None:
         def __init__(self, parked: Mix) -> None:
             self.parked = parked
 
-    mixes = BatchedMixes([Parked(verb) for verb in verbs], run.keep_buffers)  # type: ignore[misc]
+    mixes = BatchedMixes([Parked(verb) for verb in verbs], run.keep_buffers, 1)  # type: ignore[misc]
     mixes.waiting[:] = [0, 1]
     mixes.serve()
     for (_, half), verb in zip(mixes.ready, verbs, strict=True):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import signal
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from swiftfl.algorithms import Swift
 from swiftfl.cli.main import main
@@ -21,8 +25,10 @@ from swiftfl.engines.threads import CORES, cores
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config
+from swiftfl.experiment.measure import measure
 from swiftfl.experiment.recipes import digits, synthetic
 from swiftfl.experiment.run import run
+from swiftfl.sample import Batch
 from swiftfl.workload.module import ModuleWorkload
 from worlds import quadratic_setup
 
@@ -85,6 +91,86 @@ def test_one_process_or_three_the_same_bits(name: str) -> None:
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one, three, strict=True))
     assert one_now == three_now
     assert one_figures == three_figures
+
+
+def _measured(config: Config, workers: int, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int]:
+    """What a measurement finds after two steps per client, and how many models helpers have looked at."""
+    helped, mine, real = mmap.mmap(-1, 64), os.getpid(), ModuleWorkload.evaluate
+
+    def evaluate(self: ModuleWorkload, xs: Any) -> Any:
+        if os.getpid() != mine:
+            helped[os.getpid() % 64] += len(xs)
+        elif len(xs) == 1:  # a single model is also the helpers': they are given the time to begin
+            deadline = time.monotonic() + 30
+            while not any(helped) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        return real(self, xs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ModuleWorkload, "evaluate", evaluate)
+        engine = _engine(config, workers)
+        engine.start()
+        engine.advance(2 * engine.n)
+        assert len(_helping(engine)) == workers - 1
+        found = asdict(measure(engine, 5))
+        engine.close()
+    del found["evaluation_seconds"]
+    return found, sum(helped[:])
+
+
+def test_models_are_evaluated_by_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = _config("batch norm, loop").with_changes({"evaluation.metrics": ["f1_macro"]})
+    one, by_nobody = _measured(config, 1, monkeypatch)
+    three, by_helpers = _measured(config, 3, monkeypatch)
+    assert one == three
+    assert one["metrics"]["f1_macro"] > 0
+    assert by_nobody == 0 < by_helpers
+
+
+@pytest.mark.parametrize("why", ["all models at once", "data that shift"])
+def test_what_helpers_could_find_otherwise_is_evaluated_by_the_run(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _config("mlp" if why == "all models at once" else "batch norm, loop")
+    if why == "data that shift":
+        config = config.with_changes({"data.shift": [{"kind": "label_rotation", "at": 1}]})
+    one, _ = _measured(config, 1, monkeypatch)
+    three, by_helpers = _measured(config, 3, monkeypatch)
+    assert one == three
+    assert by_helpers == 0
+
+
+def test_a_model_that_draws_numbers_is_evaluated_by_the_run() -> None:
+    class Noisy(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + torch.randn(())
+
+    data = build(_config("mlp")).data
+    for factory, apart in ((lambda: nn.Linear(64, 10), True), (lambda: Noisy(64, 10), False)):
+        workload = ModuleWorkload(factory, data, batching="off")
+        assert not workload.evaluates_apart(3)  # not known before the first gradient
+        workload.gradient(workload.initial(0), Batch(0, 1, np.arange(4)))
+        assert workload.evaluates_apart(3) == apart
+
+
+def test_an_evaluation_that_fails_in_a_helper_is_done_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, real = os.getpid(), ModuleWorkload.evaluate
+
+    def evaluate(self: ModuleWorkload, xs: Any) -> Any:
+        if os.getpid() != mine:
+            raise ValueError("not here")
+        return real(self, xs)
+
+    config = _config("batch norm, loop")
+    one, _ = _measured(config, 1, monkeypatch)
+    monkeypatch.setattr(ModuleWorkload, "evaluate", evaluate)
+    engine = _engine(config, 3)
+    engine.start()
+    engine.advance(2 * engine.n)
+    found = asdict(measure(engine, 5))
+    engine.close()
+    del found["evaluation_seconds"]
+    assert found == one
 
 
 @pytest.mark.parametrize("name", ["mlp", "batch norm, loop", "clients that are lost"])

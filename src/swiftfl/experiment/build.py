@@ -45,7 +45,7 @@ from swiftfl.graph import Coefficients, Topology, communication_coefficients, to
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.influence import given as given_influence
 from swiftfl.graph.influence import proportional_to, uniform
-from swiftfl.memory import require_memory
+from swiftfl.memory import collecting_seldom, require_memory
 from swiftfl.moments import ResetMoments
 from swiftfl.registry import GIVEN, was_given
 from swiftfl.robust import RobustMixing
@@ -88,7 +88,11 @@ def build(config: Config, given: Given | None = None, client: int | None = None)
     Objects that were `given` take the place of what the configuration names. In the own process of a `client`
     of engine local the number says on which device it computes.
     """
-    given = given or Given()
+    with collecting_seldom(config.topology.clients):
+        return _build(config, given or Given())
+
+
+def _build(config: Config, given: Given) -> Parts:
     given.check(config)
     torch.set_num_threads(1)  # more threads make a busy machine ten times slower
     graph = build_topology(config.topology, config.seed)

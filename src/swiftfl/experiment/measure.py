@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from swiftfl.engines.engine import Engine
+from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.vector import Vector, consensus, consensus_distance
-from swiftfl.workload.base import Workload, follow
+from swiftfl.workload.base import Evaluation, Workload, follow
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ def measure(engine: Engine, clients: int) -> Measurement:
     iteration, now, epochs = engine.iteration, engine.now, engine.epochs()
     everybody = engine.models
     models = [everybody[i] for i in engine.members()] or everybody
-    assessed = assess(engine.setup.workload, models, clients, epochs)
+    workload = engine.setup.workload
+    evaluate = engine.evaluate if isinstance(engine, Simulation) else workload.evaluate
+    assessed = assess(workload, models, clients, epochs, evaluate)
     return measurement_of(engine, iteration, now, epochs, assessed)
 
 
@@ -56,14 +59,21 @@ def measurement_of(
 
 
 def assess(
-    workload: Workload, models: Sequence[Vector], clients: int, epochs: Sequence[float]
+    workload: Workload,
+    models: Sequence[Vector],
+    clients: int,
+    epochs: Sequence[float],
+    evaluate: Callable[[Sequence[Vector]], list[Evaluation]] | None = None,
 ) -> dict[str, Any]:
-    """The numbers of a measurement that models alone give; plain, so that another process can find them."""
+    """The numbers of a measurement that models alone give; plain, so that another process can find them.
+
+    `evaluate` is who looks at the models, the workload itself unless told otherwise.
+    """
     began = time.perf_counter()
     follow(workload, epochs)
     centre = consensus(models)
     chosen = [models[i] for i in spread(len(models), clients)]
-    whole, *each = workload.evaluate([centre, *chosen])
+    whole, *each = (evaluate or workload.evaluate)([centre, *chosen])
     accuracies = [e.accuracy for e in each if e.accuracy is not None]
     return {
         "loss": whole.loss,

@@ -31,6 +31,7 @@ from swiftfl.experiment.notices import notice
 from swiftfl.experiment.recorder import EVENTS, METRICS, Recorder, finite_row, without_end
 from swiftfl.experiment.runners.runner import Past, Runner
 from swiftfl.experiment.runners.simulated import SimulatedRunner, total_steps
+from swiftfl.memory import collecting_seldom
 from swiftfl.record import RunFolder
 from swiftfl.record.facts import ClientState
 from swiftfl.signals import StopRequest, stop_requests
@@ -210,7 +211,7 @@ class _Loop:
         _log.info("the %s engine starts at iteration %d", self.config.engine.name, engine.iteration)
         try:
             # What is not finite is looked for, and reported, by ourselves.
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"), collecting_seldom(engine.n):
                 began = engine.now
                 iteration = engine.iteration
                 if runner.leads and self.config.record.facts:

@@ -88,6 +88,9 @@ class Divisible(Workload, Protocol):
     def piece(self, way: str, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         """The gradients of one piece."""
 
+    def evaluates_apart(self, models: int) -> bool:
+        """Whether so many models may be evaluated one by one, each in any process: the same bits."""
+
 
 def divisible(workload: Workload) -> Divisible | None:
     """This workload, if its gradients can be computed piece by piece."""

@@ -111,6 +111,12 @@ class Group:
         told = self._scoring.right_answers and not np.isnan(totals[:, 1]).any()
         return [Evaluation(loss, right if told else None) for loss, right in means]
 
+    def one_by_one(self, models: int) -> bool:
+        """Whether it is known that so many models are evaluated one by one."""
+        if self._reason is not None or (self._evaluation.batching == "auto" and not self._form.bounded):
+            return True  # hundreds of samples of a model of unknown size: together only by measuring
+        return self._evaluation.known(models) == "loop"
+
     def choices(self) -> dict[str, object]:
         """JSON-ready: `groups` may be given to a later workload as `batching`."""
         batching = self._choice.batching
@@ -182,12 +188,12 @@ class Group:
 
     def _scores(self, xs: Sequence[Vector], inputs: Tree, labels: Tree | None) -> Scores:
         """(models, 2): summed loss and right answers on these samples."""
+        if self.one_by_one(len(xs)):
+            return self._scores_one_by_one(xs, inputs, labels)
         way = self._evaluation.known(len(xs))
-        if self._evaluation.batching == "auto" and not self._form.bounded:
-            way = "loop"  # hundreds of samples of a model of unknown size: only by measuring
         if way is None and len(xs) > 1 and self._may_evaluate_together():
             way = self._measure_scores(xs, inputs, labels)
-        if way == "batched" and self._reason is None:
+        if way == "batched":
             return self._scores_together(xs, inputs, labels)
         return self._scores_one_by_one(xs, inputs, labels)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from swiftfl.data.augment import Augment
@@ -82,7 +82,7 @@ class ModuleWorkload:
         keep_freed_memory()
         self.dataset, self.dtype, self.device = dataset, dtype, usable(device)
         self._given, self._objective, self._seed = module, objective(loss, dataset), seed
-        self._module = self._build(0)
+        self._module = build_module(self._given, 0, self.dtype)
         self._name = name or type(self._module).__name__.lower()
         self._samples = Samples(dataset, self.device, dtype, augment, drift)
         moving = changing(self._module, self._few_inputs(), self.device)
@@ -129,7 +129,7 @@ class ModuleWorkload:
 
     def initial(self, seed: int) -> Vector:
         """x^0, the same for every client."""
-        return flatten(self._build(seed), self._layout)
+        return flatten(build_module(self._given, seed, self.dtype), self._layout)
 
     def place(self, x: Vector) -> Vector:
         """The vector where this workload computes: a tensor on its device, if models live there."""
@@ -159,11 +159,9 @@ class ModuleWorkload:
         return self._group.gradients(xs, batches)
 
     def pieces(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[GradientPiece]:
-        """How the gradients of this group are divided."""
         return self._group.pieces(xs, batches)
 
     def piece(self, way: str, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
-        """The gradients of one piece."""
         return self._group.piece(way, xs, batches)
 
     @property
@@ -180,6 +178,10 @@ class ModuleWorkload:
     def follow(self, epochs: Sequence[float]) -> None:
         """Where data shift: evaluations are of test data as they are at these epochs of the clients."""
         self._samples.follow(epochs)
+
+    def evaluates_apart(self, models: int) -> bool:
+        """Whether models may be evaluated in any process: nothing is drawn, and test data do not shift."""
+        return self._random is False and not self._samples.drifts and self._group.one_by_one(models)
 
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         """How good each of these models is on the test set, with running statistics."""
@@ -276,9 +278,6 @@ class ModuleWorkload:
         criterion = self._objective.criterion or functional.cross_entropy  # the latter is never asked
         stacked = Stacked(self._module, self._layout, criterion)
         return Mapped(self._module, self._layout, self._samples, self._masks, stacked, self._rate)
-
-    def _build(self, seed: int) -> nn.Module:
-        return build_module(self._given, seed, self.dtype)
 
     def _few_inputs(self) -> Tree:
         few = Batch(0, 0, np.arange(min(_TRIAL, self.dataset.size)))

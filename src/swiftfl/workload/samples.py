@@ -43,6 +43,7 @@ class Samples:
     ) -> None:
         self.device = device
         self._drift = drift
+        self.drifts = drift is not None
         self._dtype = dtype
         self._augment = augment
         first = dataset.train.cut(0, 1)[0]

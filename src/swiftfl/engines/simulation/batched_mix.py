@@ -25,17 +25,25 @@ SMALL_MODEL = 1_000
 SOME_NEIGHBOURS = 4
 MANY_NEIGHBOURS = 16
 LARGEST_STACK = 500_000  # numbers: what is larger is taken in parts, each of which fits the cache
+WAITING_BYTES = 32 << 20
+"""Of the gradients of clients that wait; they will get as much again of averages."""
 
 
 class BatchedMixes:
     """Clients that are parked at a mix, and results that wait to be delivered in their order."""
 
-    __slots__ = ("_keep_buffers", "_records", "ready", "waiting")
+    __slots__ = ("_keep_buffers", "_most", "_records", "ready", "waiting")
 
-    def __init__(self, records: Sequence[ClientRecord], keep_buffers: KeepBuffers) -> None:
+    def __init__(self, records: Sequence[ClientRecord], keep_buffers: KeepBuffers, model_bytes: int) -> None:
         self._records, self._keep_buffers = records, keep_buffers
+        self._most = max(1, WAITING_BYTES // model_bytes)
         self.waiting: list[int] = []
         self.ready: deque[tuple[int, Vector]] = deque()
+
+    @property
+    def full(self) -> bool:
+        """Whether so many wait that they are served before the others of their time have come."""
+        return len(self.waiting) >= self._most
 
     def serve(self) -> None:
         """Mix for everybody who is parked; they go on one by one."""

@@ -27,8 +27,10 @@ from swiftfl.engines.simulation.world import World
 from swiftfl.engines.threads import one_thread
 from swiftfl.engines.traffic import communication
 from swiftfl.errors import UserError
+from swiftfl.memory import collecting_seldom
 from swiftfl.record.facts import Table
 from swiftfl.vector import Vector
+from swiftfl.workload.base import Evaluation
 
 _EVENTS_PER_STEP = 64  # a client step takes two or three, unless the network changes all the time
 _EVENTS_AT_LEAST = 1024
@@ -46,7 +48,8 @@ class Simulation(ABC):
         membership = None if setup.network is None else setup.network()
         self.setup = setup
         self.n = setup.n
-        self.world = World(setup, costs, timed_gradients=timed, changing=membership is not None)
+        with collecting_seldom(self.n):
+            self.world = World(setup, costs, timed_gradients=timed, changing=membership is not None)
         self.churn = None if membership is None else Churn(self.world, membership)
         self._started = False
         self._steps: StepBuffer | None = None
@@ -56,7 +59,7 @@ class Simulation(ABC):
     def start(self) -> None:
         """Let every client that is there run to its first gradient."""
         self._begin()
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), collecting_seldom(self.n):
             if self.churn is not None:
                 self.churn.start()
             self.world.start()
@@ -80,7 +83,8 @@ class Simulation(ABC):
         if self.setup.iterations is not None:
             target = min(target, self.setup.iterations)
         events = _EVENTS_AT_LEAST + _EVENTS_PER_STEP * iterations
-        with np.errstate(all="ignore"):  # numbers that are not finite are discarded, counted and reported
+        # Numbers that are not finite are discarded, counted and reported.
+        with np.errstate(all="ignore"), collecting_seldom(self.n):
             while world.iteration < target and events > 0 and not self.over:
                 self._advance(target, min(events, _EVENTS_BETWEEN_LOOKS))
                 events -= _EVENTS_BETWEEN_LOOKS
@@ -120,6 +124,10 @@ class Simulation(ABC):
 
     def discarding(self) -> list[int]:
         return [r.index for r in self.world.records if r.present and r.discarding]
+
+    def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
+        """How good each of these models is, by all processes of the run."""
+        return self.world.helpers.evaluate(xs)
 
     def take_train_loss(self) -> float | None:
         return self.world.gradients.take_loss()

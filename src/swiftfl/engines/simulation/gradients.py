@@ -35,7 +35,7 @@ class PlannedPiece:
     def __init__(self, way: str, clients: list[int], verbs: list[Gradient] | None) -> None:
         self.way, self.clients = way, clients
         self.verbs = verbs  # None after a checkpoint: those that the clients are parked at
-        self.task: HandedOut | None = None  # with the helpers
+        self.task: HandedOut[list[Slope]] | None = None  # with the helpers
 
 
 class PendingGradients:

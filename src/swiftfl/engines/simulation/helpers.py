@@ -1,4 +1,4 @@
-"""Processes that compute gradients beside the run's own, over shared memory.
+"""Processes that compute gradients and evaluate models beside the run's own, over shared memory.
 
 They are forks of the run's process, so that they have its model, its data and whatever the user wrote without
 any copying, and they keep no state: whoever computes a piece, the bits are the same. Tasks lie in slots of
@@ -18,15 +18,16 @@ import signal
 import struct
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 from swiftfl.engines.simulation.slots import TaskSlots
 from swiftfl.engines.threads import cores
 from swiftfl.memory import free_memory, own_memory
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
-from swiftfl.workload.base import Workload, divisible
+from swiftfl.workload.base import Evaluation, Workload, divisible
 
 _log = logging.getLogger(__name__)
 AUTO = 0
@@ -36,15 +37,18 @@ _LOOK_SECONDS = 1.0  # between looks whether somebody has died
 _QUIT, _NUMBER = -1, struct.Struct("<q")
 
 
-class HandedOut:
-    """A piece of a group that was handed out, and how the run itself would compute it."""
+T = TypeVar("T")
 
-    __slots__ = ("finished", "here", "slopes", "slot")
 
-    def __init__(self, slot: int, here: Callable[[], list[Slope]]) -> None:
-        self.slot, self.here = slot, here
+class HandedOut(Generic[T]):
+    """A task that was handed out, how its result is read, and how the run itself would compute it."""
+
+    __slots__ = ("finished", "found", "here", "read", "slot")
+
+    def __init__(self, slot: int, here: Callable[[], T], read: Callable[[int], T | None]) -> None:
+        self.slot, self.here, self.read = slot, here, read
         self.finished = False
-        self.slopes: list[Slope] | None = None  # where the run itself has computed it
+        self.found: T | None = None  # where the run itself has computed it
 
 
 class Helpers:
@@ -52,12 +56,13 @@ class Helpers:
 
     def __init__(self, workload: Workload, workers: int, x0: Vector) -> None:
         """`workers` counts the run's own process; AUTO is one per processor, where that pays."""
+        self._alone = workload
         self._workload, self._x0, self._auto = divisible(workload), x0, workers == AUTO
         able = self._workload is not None and self._workload.why_one_process is None and hasattr(os, "fork")
         self._count = (cores() if self._auto else workers) - 1 if able else 0
         self._seconds, self._pieces = 0.0, 0
         self._slots: TaskSlots | None = None  # none yet, or none any more
-        self._tasks: dict[int, HandedOut] = {}
+        self._tasks: dict[int, HandedOut[Any]] = {}
 
     # --- whether there are any --------------------------------------------------------------------
 
@@ -109,25 +114,49 @@ class Helpers:
             self._slots, self._count = None, 0
             self._end()
 
-    # --- gradients --------------------------------------------------------------------------------
+    # --- tasks ------------------------------------------------------------------------------------
 
     def hand_out(
         self, way: str, xs: Sequence[Vector], batches: Sequence[Batch], here: Callable[[], list[Slope]]
-    ) -> HandedOut | None:
+    ) -> HandedOut[list[Slope]] | None:
         """Let somebody compute this piece; None where there is no room for it."""
         slot = None if self._slots is None else self._slots.put(way, xs, batches)
-        if slot is None:
+        if self._slots is None or slot is None:
             return None
-        task = self._tasks[slot] = HandedOut(slot, here)
-        os.write(self._give, _NUMBER.pack(slot))
+        return self._give_out(HandedOut(slot, here, self._slots.read))
+
+    def _give_out(self, task: HandedOut[T]) -> HandedOut[T]:
+        self._tasks[task.slot] = task
+        os.write(self._give, _NUMBER.pack(task.slot))
         return task
+
+    def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
+        """How good each of these models is; by helpers, too, where they would find the same bits."""
+        work = self._workload
+        if self._slots is None or work is None or not work.evaluates_apart(len(xs)):
+            return self._alone.evaluate(xs)
+        found: list[Evaluation] = []
+        tasks: deque[HandedOut[Evaluation]] = deque()
+        for x in xs:
+            if self._slots is not None and not self._slots.for_evaluations:
+                found.append(self.finish(tasks.popleft()))
+            if self._slots is None:  # a helper has died
+                break
+            slot = self._slots.put_model(x)
+            tasks.append(
+                self._give_out(
+                    HandedOut(slot, lambda x=x: work.evaluate([x])[0], self._slots.read_evaluation)
+                )
+            )
+        found += map(self.finish, tasks)
+        return found + self._alone.evaluate(xs[len(found) :])
 
     @property
     def room(self) -> bool:
         return self._slots is not None and bool(self._slots.free)
 
-    def finish(self, task: HandedOut) -> list[Slope]:
-        """The gradients of a piece, when it is done; meanwhile do those that nobody has begun."""
+    def finish(self, task: HandedOut[T]) -> T:
+        """What a task gives, when it is done; meanwhile do those that nobody has begun."""
         self._collect()
         while not task.finished:
             number = _next(self._jobs) if self._slots is not None else task.slot
@@ -135,13 +164,13 @@ class Helpers:
                 self._wait()
             else:
                 mine = self._tasks[number]
-                mine.slopes, mine.finished = mine.here(), True
-        found = task.slopes
+                mine.found, mine.finished = mine.here(), True
+        found = task.found
         if found is None and self._slots is not None:
-            found = self._slots.read(task.slot)
+            found = task.read(task.slot)
         del self._tasks[task.slot]
         if self._slots is not None:
-            self._slots.free.append(task.slot)
+            self._slots.give_back(task.slot)
         # What fails in a helper fails here again, with its message.
         return task.here() if found is None else found
 

@@ -86,7 +86,7 @@ class VerbServing:
         self.events = EventQueue(n)
         self.helpers = Helpers(setup.workload, setup.workers, x0)
         self.gradients = PendingGradients(self.records, setup.workload, x0.nbytes, self.helpers)
-        self.mixes = BatchedMixes(self.records, setup.keep_buffers)
+        self.mixes = BatchedMixes(self.records, setup.keep_buffers, x0.nbytes)
         if timed_gradients and not changing and n * x0.nbytes >= MANY_BYTES:
             self.gradients.gone_on = self._forget_versions
             self._looked = [0] * n

@@ -31,7 +31,7 @@ class VirtualEngine(Simulation):
                 return
             if ready:
                 world.wake(*ready.popleft())
-            elif mixes.waiting and not queue.another_at(world.now):
+            elif mixes.waiting and (mixes.full or not queue.another_at(world.now)):
                 mixes.serve()
             elif heap:
                 world.next_event()
