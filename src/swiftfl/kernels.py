@@ -52,6 +52,16 @@ def _combine_by(found: Any, out: Vector, terms: Sequence[tuple[float, Vector]]) 
     return bool(found(out.ctypes.data, out.size, places, factors, count, _streams(out)))
 
 
+def copy(to: Vector, x: Vector) -> None:
+    """Put the numbers of x into `to`; where both are large, what is overwritten is not read first."""
+    if _streams(to) and isinstance(x, np.ndarray) and x.shape == to.shape and _function("combine", to, x):
+        library = _library()
+        assert library is not None
+        library.copy(to.ctypes.data, x.ctypes.data, x.nbytes)
+    else:
+        np.copyto(to, x)
+
+
 def sgd(
     after: Vector,
     m_after: Vector | None,
@@ -204,6 +214,8 @@ def _own_folder() -> Path:
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, number, size, flag = ctypes.c_void_p, ctypes.c_double, ctypes.c_size_t, ctypes.c_int
+    library.copy.argtypes = [pointer, pointer, size]
+    library.copy.restype = None
     for kind in _NAMES.values():
         getattr(library, f"combine_{kind}").argtypes = [pointer, size, pointer, pointer, flag, flag]
         getattr(library, f"sgd_{kind}").argtypes = [*[pointer] * 6, size, *[number] * 3, flag, flag]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from swiftfl.engines.threads import CORES
 from swiftfl.errors import UserError
 
 Report = Callable[[int], None]
@@ -58,3 +59,8 @@ def save_when_interrupted(report: Report, file: str) -> None:
     except KeyboardInterrupt:
         Path(file).write_text("saved")
         raise
+
+
+def share(report: Report) -> int:
+    """How many cores a run of this process would take as its share."""
+    return int(os.environ[CORES])

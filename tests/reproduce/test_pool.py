@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from swiftfl.experiment import pool
 from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, JobProgress, run_jobs
 
 HERE = Path(__file__).parent
@@ -60,6 +61,17 @@ def test_workers_have_one_thread_and_may_print_and_return_much() -> None:
     assert done["text"] == "x" * 5_000_000
 
 
+@pytest.mark.parametrize(("jobs", "workers", "each"), [(1, 2, 2), (3, 2, 1), (2, 1, 2), (3, 3, 1)])
+def test_runs_side_by_side_share_the_cores(
+    jobs: int, workers: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two cores: many runs have one each, a single one has both."""
+    monkeypatch.setattr(pool, "cores", lambda: 2)
+    done, failed, _ = results([job(str(k), "share") for k in range(jobs)], workers)
+    assert failed == {}
+    assert done == {str(k): each for k in range(jobs)}
+
+
 def test_numbers_that_are_not_finite_arrive_as_none() -> None:
     assert results([job("a", "not_finite")], 1)[0] == {"a": [1.0, None, None]}
 
@@ -78,6 +90,7 @@ def test_an_error_of_the_caller_ends_the_workers(tmp_path: Path) -> None:
 
 PROGRAM = """
 import sys
+from swiftfl.experiment import pool
 from swiftfl.experiment.pool import Job, run_jobs
 jobs = [Job(n, "pool_functions:save_when_interrupted", {"file": f"{sys.argv[1]}/{n}"}) for n in "abc"]
 try:

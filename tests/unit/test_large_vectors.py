@@ -147,6 +147,20 @@ def test_a_rule_that_is_not_elementwise_is_asked_for_the_whole() -> None:
 # --- memory ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("size", [10, kernels._STREAM_BYTES // 4 - 1, kernels._STREAM_BYTES // 4 + 3])
+@pytest.mark.parametrize("start", [0, 1])  # aligned, or not
+def test_a_copy_is_one(way: str, size: int, start: int) -> None:
+    x = np.arange(size + start, dtype=np.float32)
+    for source in (x[start:], x[start:].astype(np.float64), np.repeat(x[start:], 2)[::2]):
+        to = np.full(size + start + 1, -1, dtype=np.float32)
+        kernels.copy(to[start:-1], source)
+        assert (to[start:-1] == x[start:]).all()
+        assert to[-1] == -1
+        assert (to[:start] == -1).all()
+    with pytest.raises(ValueError, match="broadcast"):
+        kernels.copy(np.empty(size, np.float32), x[: size // 2])
+
+
 def test_memory_is_used_again_only_when_nobody_sees_it() -> None:
     x = np.zeros(SIZE, dtype=np.float32)
     first = like(x)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from enum import Enum
@@ -98,6 +97,7 @@ def reproduce(
     if engine is EngineName.local and (jobs or 1) > 1:
         raise UserError("--jobs needs --engine virtual: a local run has a process per client and runs alone")
     from swiftfl.cli.reproduction import Task  # loads torch, which `--help` does without
+    from swiftfl.engines.threads import cores
     from swiftfl.reproduce.plan import ReproductionOptions
 
     options = ReproductionOptions(
@@ -115,7 +115,7 @@ def reproduce(
         out=out or default_folder(scale.value, fidelity.value),
         hardware=hardware.value,
         options=options,
-        workers=1 if engine is EngineName.local else jobs or os.cpu_count() or 1,
+        workers=1 if engine is EngineName.local else jobs or cores(),
         command=shlex.join(["swiftfl", *sys.argv[1:]]),
     )
     names = task.all_names() if experiment is Name.all else [experiment.value]

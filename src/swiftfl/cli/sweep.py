@@ -120,8 +120,10 @@ def _default_folder(recipe: str) -> Path:
 
 def _workers(base: Config, asked: int | None) -> int:
     """One run per core, unless its clients are processes themselves."""
+    from swiftfl.engines.threads import cores
+
     if asked is None:
-        return 1 if base.engine.real else len(os.sched_getaffinity(0))
+        return 1 if base.engine.real else cores()
     return asked
 
 

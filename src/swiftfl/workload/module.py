@@ -16,6 +16,7 @@ from swiftfl.data.dataset import Dataset
 from swiftfl.data.shift import Drift
 from swiftfl.data.tree import Tree, join
 from swiftfl.errors import UserError, in_one_line
+from swiftfl.kernels import copy
 from swiftfl.memory import require_memory
 from swiftfl.sample import Batch, Slope
 from swiftfl.streams import number
@@ -155,7 +156,6 @@ class ModuleWorkload:
         return Slope(g, loss.item(), Statistics(tail.cpu().numpy().copy(), self._rate))
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
-        """Many gradients at once; one by one or batched, whichever is faster."""
         return self._group.gradients(xs, batches)
 
     def pieces(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[GradientPiece]:
@@ -289,7 +289,7 @@ class ModuleWorkload:
         if isinstance(x, DeviceVector):
             self._flat.copy_(x.tensor)
         elif self._host is not None:
-            np.copyto(self._host, x)
+            copy(self._host, x)
         else:
             upload(x, self._flat)
         if self._layout.running:

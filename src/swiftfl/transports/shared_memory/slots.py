@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import numpy as np
-
+from swiftfl.kernels import copy
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.holds import Holds
 from swiftfl.transports.shared_memory.words import Words
@@ -47,7 +46,7 @@ class Slots:
             self.refused += 1
             return False
         try:
-            np.copyto(self.places[place], x)
+            copy(self.places[place], x)
         finally:
             self.holds.written(place)
         self._times[self._first_time + place] = time.monotonic()
