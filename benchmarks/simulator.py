@@ -4,8 +4,8 @@ The bare loop is the fastest plain autograd that we know to write: the same batc
 momentum updates, one client after the other, without averaging, without time, without records.
 "ratio" is the engine's updates per second over the loop's, with one process and with one per core; the
 digest is that of all models after three steps per client, which must not depend on the number of
-processes. Then: the engine alone (gradients free), its cost per step as n grows, and the peak memory at
-10,000 clients.
+processes. Of the CNN also what an evaluation takes. Then: the engine alone (gradients free), its cost per
+step as n grows, and the peak memory at 10,000 clients.
 
     python benchmarks/simulator.py            # everything, a few minutes
     python benchmarks/simulator.py --quick    # the small cases
@@ -40,6 +40,7 @@ from swiftfl.workload.quadratic import Free
 
 BATCH = 32
 REPEATS = 3
+ASSESSED = 6
 
 
 def config(model: str, n: int) -> Config:
@@ -132,11 +133,27 @@ def compare(model: str, n: int, budget: float, workers: list[int]) -> None:
     for count, spent in zip(workers, ours, strict=True):
         processes = "1 process" if count == 1 else f"{count} processes"
         print(f"   {processes} {1 / spent:>8,.0f}/s ratio {bare / spent:5.2f}", end="")
+    looked_at = engines if model == "cnn" else {}  # models that are evaluated one by one, by whoever is free
+    assessed = {count: evaluation_seconds(engine) for count, engine in looked_at.items()}
     for engine in engines.values():
         engine.close()
     digests = [digest(parts, count) for count in workers]
     told = digests[0] if len(set(digests)) == 1 else f"THEY DIFFER: {' '.join(digests)}"
     print(f"   digest {told}", flush=True)
+    if assessed:
+        told = ", ".join(f"{1e3 * seconds:,.0f} ms with {count}" for count, seconds in assessed.items())
+        print(f"          evaluation of {ASSESSED} models: {told}", flush=True)
+
+
+def evaluation_seconds(engine: Simulation) -> float:
+    """Of as many models as a measurement looks at by default: the consensus and five clients'."""
+    models = engine.models[:ASSESSED]
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        engine.evaluate(models)
+        times.append(time.perf_counter() - began)
+    return median(times)
 
 
 def overhead(parameters: int, n: int, budget: float) -> float:
