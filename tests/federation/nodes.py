@@ -20,7 +20,7 @@ from swiftfl.federation.membership import InfluencePolicy
 from swiftfl.federation.node import Node
 from swiftfl.federation.plan import NodePlan, PlannedNeighbour
 from swiftfl.sample import Batch, Slope
-from swiftfl.transports.conformance.peers import free_ports
+from swiftfl.transports.ports import free_ports
 from swiftfl.vector import Vector, Weights
 
 LIMIT = 60.0

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from node_processes import LIMIT, Nodes, nodes, ran, swiftfl, until
 from swiftfl.errors import UserError
 from swiftfl.federation.endpoint import Endpoint, metrics_text
-from swiftfl.federation.joining import free_ports
+from swiftfl.transports.ports import free_ports
 from terminals import Terminal
 
 pytest.importorskip("zenoh")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pool_here import run_jobs_here
 from scipy import stats
 
+from pool_here import run_jobs_here
 from swiftfl.engines import VirtualEngine
 from swiftfl.errors import UserError
 from swiftfl.report.numbers import half_width, interval

@@ -6,7 +6,6 @@ takes its place when the reply to it is installed: until then the node goes on a
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,6 +40,7 @@ from swiftfl.federation.manifest import (
 from swiftfl.files import read_text_file, reported, write_atomically
 from swiftfl.graph.topology import Topology
 from swiftfl.lock import locked
+from swiftfl.transports.ports import free_ports
 
 REQUEST = "request.txt"
 NEXT_KEY = "key.next.pem"
@@ -154,18 +154,6 @@ def install_all(authority: Authority, folder: Path) -> list[str]:
             install(folder / member.name, read_text_file(reply), str(reply), authority.fingerprint)
             done.append(member.name)
     return done
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now; all are held until the last one is found."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for each in held:
-            each.bind((LOOPBACK, 0))
-        return [int(each.getsockname()[1]) for each in held]
-    finally:
-        for each in held:
-            each.close()
 
 
 def _address(address: str, insecure: bool) -> str:

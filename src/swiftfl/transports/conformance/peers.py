@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.conformance.ranks import RANKS, main
 from swiftfl.transports.messages.transport import MessageTransport
+from swiftfl.transports.ports import free_ports
 from swiftfl.transports.wire import WireTerms
 from swiftfl.transports.zenoh.link import ZenohLink
 from swiftfl.transports.zenoh.presence import Presence
@@ -94,19 +94,6 @@ class PeersPart:
                 raise TimeoutError(f"rank {k} does not appear")
         presence.close()
         return MessageTransport(wire, neighbours, x0, codec)
-
-
-def free_ports(n: int) -> list[int]:
-    """Below the range from which the kernel takes ports for connections, which might get one first."""
-    found: list[int] = []
-    while len(found) < n:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        found.append(port)
-    return found
 
 
 def _start() -> Peers:
