@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from test_experiment import same, small
 
+from swiftfl.cli.main import run_command
 from swiftfl.experiment.run import resume, run
 from swiftfl.record import RunFolder
 
@@ -75,6 +76,22 @@ def stopped_while_it_starts(
 def test_before_anything_is_written_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> None:
     assert stopped_while_it_starts(tmp_path, f"{SLOW}\npause()\n", number) == (130, "swiftfl: stopped\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_signal_while_a_class_is_made_ends_the_command_as_any_other_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Up to Python 3.11 what comes out of `__set_name__` is wrapped; every dataclass calls it."""
+
+    def loading(*arguments: object, **more: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as interrupt:
+            raise RuntimeError("Error calling __set_name__ on 'Field' instance") from interrupt
+
+    monkeypatch.setattr("swiftfl.cli.main.app", loading)
+    assert run_command(["list"]) == 130
+    assert capsys.readouterr().err == "swiftfl: stopped\n"
 
 
 @pytest.mark.parametrize("engine", ["virtual", pytest.param("local", marks=pytest.mark.slow)])

@@ -115,6 +115,9 @@ def run_command(arguments: list[str]) -> int:
     except OSError as error:
         return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except Exception as error:
+        if _is_interrupt(error):
+            _tell("stopped", first_rank_only=True)
+            return INTERRUPTED
         # What typer raises for a wrong command line (its own class of click or the library's).
         describe = getattr(error, "format_message", None)
         if describe is None:
@@ -123,6 +126,12 @@ def run_command(arguments: list[str]) -> int:
                 raise
             return _fail(theirs)
         return _fail(_with_value(describe(), error, arguments)) if describe() else 2
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether a signal is behind it: while classes are made, as in an import, Python wraps what it raises."""
+    cause = error.__cause__
+    return cause is not None and (isinstance(cause, KeyboardInterrupt) or _is_interrupt(cause))
 
 
 _KINDS = {"valid integer": "a whole number", "valid number": "a number"}
