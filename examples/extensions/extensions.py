@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
+from torch.nn import functional
 
 from swiftfl.algorithms import Context, algorithm
 from swiftfl.client import Client, State
@@ -41,6 +42,7 @@ from swiftfl.transports.shared_memory import SharedMemory
 from swiftfl.vector import Memory, Vector, Weights, advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
 from swiftfl.workload import METRICS, MODELS
+from swiftfl.workload.losses import LOSSES
 
 # --- an algorithm ---------------------------------------------------------------------------------
 
@@ -183,6 +185,12 @@ def two_layers(shape: Sequence[int], classes: int, hidden: int = 16) -> nn.Modul
     size = int(np.prod(shape))
     first, second = nn.Linear(size, hidden), nn.Linear(hidden, hidden)
     return nn.Sequential(nn.Flatten(), first, nn.Tanh(), second, nn.Tanh(), nn.Linear(hidden, classes))
+
+
+@LOSSES.add("smoothed")
+def smoothed(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of labels of which a tenth is spread over all classes."""
+    return functional.cross_entropy(outputs, labels, label_smoothing=0.1)
 
 
 @METRICS.add("worst_class")

@@ -29,6 +29,7 @@ KINDS = {
     "partitions": "first_classes:FEW",
     "datasets": "moons",
     "models": "two_layers",
+    "losses": "smoothed",
     "metrics": "worst_class",
     "codecs": "half",
     "transports": "announced",
@@ -46,6 +47,7 @@ OWN: dict[str, list[str]] = {
     "partition": ["--partition", "first_classes:3"],
     "dataset": ["--set", "data.dataset=moons", "--set", "data.options.noise=0.2"],
     "model": ["--model", "two_layers", "--set", "model.options.hidden=8"],
+    "loss": ["--set", "model.loss=smoothed"],
     "metric": ["--metrics", "worst_class,accuracy"],
     "codec": ["--engine", "local", "--set", "engine.codec=half"],
     "transport": ["--engine", "local", "--set", "engine.live.transport=announced"],
@@ -62,6 +64,7 @@ RECORDED = {
     "partition": ("data.partition", "first_classes:3"),
     "dataset": ("data.options", {"samples": 600, "noise": 0.2, "seed": 0}),
     "model": ("model.options", {"hidden": 8}),
+    "loss": ("model.loss", "smoothed"),
     "metric": ("evaluation.metrics", ["worst_class", "accuracy"]),
     "codec": ("engine.codec", "half"),
     "transport": ("engine.live.transport", "announced"),
@@ -94,8 +97,10 @@ def losses(run: Path) -> list[list[float]]:
     return [[float(word) for word in line.split()] for line in (run / "losses.txt").read_text().splitlines()]
 
 
-VIRTUAL = ("algorithm", "rule", "schedule", "topology", "partition", "dataset", "model", "metric", "tracker")
-LOCAL = ("algorithm", "rule", "schedule", "topology", "metric", "transport", "tracker")
+VIRTUAL = (
+    "algorithm", "rule", "schedule", "topology", "partition", "dataset", "model", "loss", "metric", "tracker",
+)  # fmt: skip
+LOCAL = ("algorithm", "rule", "schedule", "topology", "loss", "metric", "transport", "tracker")
 
 
 def run_with(kinds: tuple[str, ...], out: Path) -> subprocess.CompletedProcess[str]:

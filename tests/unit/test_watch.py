@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -220,3 +221,13 @@ def test_whatever_is_wrong_with_the_files_a_run_goes_on(
 
 def _damaged(view: RunView) -> None:
     raise UserError("cannot read facts")
+
+
+def test_a_run_whose_folder_was_removed_is_still_said_to_run(tmp_path: Path) -> None:
+    folder = as_running(make_facts(tmp_path / "run", 5, 100))
+    watcher = Watcher(RunView(folder))
+    watcher.look((100, 400))
+    shutil.rmtree(folder)
+    line = plain_line(watcher.look((200, 400)))
+    assert "50%" in line
+    assert "stopped" not in line

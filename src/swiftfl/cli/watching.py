@@ -98,14 +98,14 @@ class Watcher:
         self._told = 0
 
     def look(self, counted: tuple[int, int] | None = None) -> Seen:
-        """The run now; `counted` are its steps so far and in all, from whoever knows them better."""
+        """The run now; `counted` are its steps so far and in all, from the run itself while it goes on."""
         about, now, state = self.run.card(), self.run.now(), self.run.state()
         columns = self.run.measurements()
         layout = self.run.layout()
         done = _done(now, columns)
         total = None if layout is None else int(layout["total"])
         if counted is not None:
-            done, total = counted
+            (done, total), state = counted, "running"  # whatever became of its files
         rate = self._rate(done, state, layout, now)
         names = self._names(layout)
         left = (total - done) / rate if rate and total and total > done and state == "running" else None
