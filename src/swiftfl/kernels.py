@@ -54,7 +54,8 @@ def _combine_by(found: Any, out: Vector, terms: Sequence[tuple[float, Vector]]) 
 
 def copy(to: Vector, x: Vector) -> None:
     """Put the numbers of x into `to`; where both are large, what is overwritten is not read first."""
-    if _streams(to) and isinstance(x, np.ndarray) and x.shape == to.shape and _function("combine", to, x):
+    here = isinstance(x, np.ndarray)  # and not on a device
+    if here and _streams(to) and x.shape == to.shape and _function("combine", to, x):
         library = _library()
         assert library is not None
         library.copy(to.ctypes.data, x.ctypes.data, x.nbytes)

@@ -22,6 +22,7 @@ from swiftfl.graph import communication_coefficients
 from swiftfl.rules import SgdRule
 from swiftfl.schedule import constant, every
 from swiftfl.workload import ModuleWorkload
+from swiftfl.workload.recorded_model import build_module
 from worlds import quadratic_setup, resumed, run_to_end
 
 N, EPOCHS, STEP_SIZE = 4, 3, 0.05
@@ -58,7 +59,7 @@ class TorchClients:
         self.run = run
         workload = run.workload
         assert isinstance(workload, ModuleWorkload)
-        first = workload._build(run.seed)
+        first = build_module(workload._given, run.seed, workload.dtype)
         self.modules = [copy.deepcopy(first).train() for _ in range(N)]
         self.optimisers = [
             torch.optim.SGD(m.parameters(), lr=STEP_SIZE, momentum=0.9, weight_decay=0.01)

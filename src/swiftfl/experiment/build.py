@@ -89,10 +89,10 @@ def build(config: Config, given: Given | None = None, client: int | None = None)
     of engine local the number says on which device it computes.
     """
     with collecting_seldom(config.topology.clients):
-        return _build(config, given or Given())
+        return _build(config, given or Given(), client)
 
 
-def _build(config: Config, given: Given) -> Parts:
+def _build(config: Config, given: Given, client: int | None) -> Parts:
     given.check(config)
     torch.set_num_threads(1)  # more threads make a busy machine ten times slower
     graph = build_topology(config.topology, config.seed)

@@ -20,6 +20,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
 from swiftfl.engines.simulation.slots import TaskSlots
@@ -138,16 +139,13 @@ class Helpers:
         found: list[Evaluation] = []
         tasks: deque[HandedOut[Evaluation]] = deque()
         for x in xs:
-            if self._slots is not None and not self._slots.for_evaluations:
+            if not self._slots.for_evaluations:
                 found.append(self.finish(tasks.popleft()))
             if self._slots is None:  # a helper has died
                 break
             slot = self._slots.put_model(x)
-            tasks.append(
-                self._give_out(
-                    HandedOut(slot, lambda x=x: work.evaluate([x])[0], self._slots.read_evaluation)
-                )
-            )
+            here = partial(_evaluated, work, x)
+            tasks.append(self._give_out(HandedOut(slot, here, self._slots.read_evaluation)))
         found += map(self.finish, tasks)
         return found + self._alone.evaluate(xs[len(found) :])
 
@@ -184,6 +182,10 @@ class Helpers:
             _log.warning("a helper process died: the run goes on in one process")
             self.close()
         self._collect()
+
+
+def _evaluated(workload: Workload, x: Vector) -> Evaluation:
+    return workload.evaluate([x])[0]
 
 
 def _next(pipe: int) -> int | None:
