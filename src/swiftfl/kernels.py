@@ -52,7 +52,7 @@ def _combine_by(found: Any, out: Vector, terms: Sequence[tuple[float, Vector]]) 
     return bool(found(out.ctypes.data, out.size, places, factors, count, _streams(out)))
 
 
-def copy(to: Vector, x: Vector) -> None:
+def copy(to: Vector, x: Any) -> None:
     """Put the numbers of x into `to`; where both are large, what is overwritten is not read first."""
     here = isinstance(x, np.ndarray)  # and not on a device
     if here and _streams(to) and x.shape == to.shape and _function("combine", to, x):

@@ -139,15 +139,27 @@ class Helpers:
         found: list[Evaluation] = []
         tasks: deque[HandedOut[Evaluation]] = deque()
         for x in xs:
-            if not self._slots.for_evaluations:
+            task = self._hand_out_model(x)
+            while task is None and tasks:
                 found.append(self.finish(tasks.popleft()))
-            if self._slots is None:  # a helper has died
+                task = self._hand_out_model(x)
+            if task is None:  # a helper has died
                 break
-            slot = self._slots.put_model(x)
-            here = partial(_evaluated, work, x)
-            tasks.append(self._give_out(HandedOut(slot, here, self._slots.read_evaluation)))
+            tasks.append(task)
         found += map(self.finish, tasks)
         return found + self._alone.evaluate(xs[len(found) :])
+
+    def _hand_out_model(self, x: Vector) -> HandedOut[Evaluation] | None:
+        """Let somebody evaluate this model; None where there is no room for it."""
+        slots = self._slots
+        if slots is None or not slots.for_evaluations:
+            return None
+        return self._give_out(
+            HandedOut(slots.put_model(x), partial(self._evaluated, x), slots.read_evaluation)
+        )
+
+    def _evaluated(self, x: Vector) -> Evaluation:
+        return self._alone.evaluate([x])[0]
 
     @property
     def room(self) -> bool:
@@ -182,10 +194,6 @@ class Helpers:
             _log.warning("a helper process died: the run goes on in one process")
             self.close()
         self._collect()
-
-
-def _evaluated(workload: Workload, x: Vector) -> Evaluation:
-    return workload.evaluate([x])[0]
 
 
 def _next(pipe: int) -> int | None:
