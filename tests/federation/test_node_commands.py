@@ -207,7 +207,7 @@ def test_wrong_uses_are_one_line(pair: Nodes) -> None:
 
 @pytest.mark.slow
 def test_watch_shows_a_neighbour_that_is_killed_and_returns(tmp_path: Path) -> None:
-    here = re.compile(r"basel +here +weight 0\.50  model of step")
+    here = re.compile(r"basel +here +weight 0\.50  at step")
     with nodes(tmp_path / "federation", ("aarhus", "basel"), "path") as made:
         for name in ("aarhus", "basel"):
             made.start(name)

@@ -178,8 +178,8 @@ def test_the_picture_names_neighbours(node: WrittenNode) -> None:
     folder = with_weights(node)
     text = picture(folder, 120)
     assert "aarhus  swift, node with 2 neighbours  running" in text
-    assert re.search(r"basel +here +weight 0.25  model of step 37, [\d.]+ s old", text)
-    assert re.search(r"cordoba +lost +model of step 12, .* 1 refused", text)
+    assert re.search(r"basel +here +weight 0.25  at step 37 [\d.]+ s ago", text)
+    assert re.search(r"cordoba +lost +at step 12 .* s ago  1 refused", text)
     assert "cordoba lost: it cannot be reached" in text
     assert "weights renewed among 2 nodes" in text
     assert "client" not in text

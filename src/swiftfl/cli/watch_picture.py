@@ -123,8 +123,8 @@ class Pen:
             if each.weight:
                 line.append(f"  weight {each.weight:.2f}")
             if each.step is not None:
-                old = "" if each.age is None else f", {_amount(each.age)} s old"
-                line.append(f"  model of step {each.step:,}{old}")
+                old = "" if each.age is None else f" {each.age:.2g} s ago"
+                line.append(f"  at step {each.step:,}{old}")
             if each.refused:
                 line.append(f"  {each.refused:,} refused", style="red")
             if each.rate:

@@ -257,7 +257,7 @@ class RunHead {
       element("span", { class: "note" }, ` ${percent(Math.min(1, steps / total))}${left(model, steps, total, rate)}`)] : [];
     this.place.replaceChildren(
       element("h1", {}, about.name, " ", badge(about.state)),
-      element("p", { class: "note" }, [about.config?.algorithm?.name ?? about.algorithm, about.config?.data?.dataset, model.isNode ? `with ${model.names.slice(1).join(", ")}` : `${count(model.clients)} clients`,
+      element("p", { class: "note" }, [about.config?.algorithm?.name ?? about.algorithm, model.isNode ? null : about.config?.data?.dataset, model.isNode ? `with ${model.names.slice(1).join(", ")}` : `${count(model.clients)} clients`,
         about.config?.topology?.name, about.layout?.engine ?? about.engine].filter(Boolean).join(" · ")),
       element("dl", { class: "numbers" }, numbers.map(([name, value, kind]) => element("div", { class: kind ?? null }, element("dt", {}, name), element("dd", {}, value)))),
       ...(progress.length ? [element("p", { class: "progress" }, progress)] : []));

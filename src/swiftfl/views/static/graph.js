@@ -49,7 +49,7 @@ export class GraphView {
     this.offered = names;
     if (!there.some(([name]) => name === this.quantity)) {
       const settled = this.model.over && there.some(([name]) => name === "distance"); // nothing is stale any more
-      const first = ["stale", "age"].find((wanted) => there.some(([name]) => name === wanted)); // live runs know no "stale"
+      const first = (this.model.isNode ? ["rate"] : ["stale", "age"]).find((wanted) => there.some(([name]) => name === wanted)); // live runs know no "stale"
       this.quantity = settled ? "distance" : first ?? there[0]?.[0] ?? null;
     }
     this.tools.replaceChildren(...(there.length
