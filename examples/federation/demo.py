@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 NAMES = ("aarhus", "basel", "cordoba", "dublin", "evora")
 LATE, KILLED = "evora", "cordoba"
 PATIENCE = 120.0
-COMMUNICATION_SET = 99  # models are averaged at every hundredth step: hospitals are far from each other
+COMMUNICATION_SET = 299  # models are averaged at every 300th step: hospitals are far from each other
 ALONE_EPOCHS = 100  # of each hospital by itself, for comparison
 TOGETHER_STEPS, TOGETHER_SECONDS = 2000, 20.0  # of all five, before the consensus
 BEGAN = time.monotonic()
@@ -30,8 +30,11 @@ BEGAN = time.monotonic()
 
 def say(text: str) -> None:
     began = f"[{time.monotonic() - BEGAN:5.1f} s] "
-    lines = textwrap.wrap(text, 80 - len(began), drop_whitespace=False, break_long_words=False) or [""]
-    print(began + f"\n{' ' * len(began)}".join(line.rstrip() for line in lines), flush=True)
+    indent = " " * (len(began) + len(text) - len(text.lstrip()))
+    lines = textwrap.wrap(
+        text.strip(), 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    print(began + "\n".join(lines)[len(began) :], flush=True)
 
 
 def command(*words: str) -> list[str]:
@@ -54,6 +57,7 @@ class Hospital:
     def __init__(self, folder: Path, name: str, shown: str | None = None) -> None:
         self.folder, self.name, self.shown = folder, name, shown or name
         self.process: subprocess.Popen[str] | None = None
+        self.quiet = False
 
     def start(self) -> None:
         (self.folder / "status.json").unlink(missing_ok=True)
@@ -68,7 +72,8 @@ class Hospital:
     def _tell(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            say(f"  {self.shown}: {line.split(': ', 1)[-1].rstrip()}")
+            if not self.quiet:
+                say(f"  {self.shown}: {line.split(': ', 1)[-1].rstrip()}")
 
     def status(self) -> dict[str, Any]:
         try:
@@ -77,6 +82,7 @@ class Hospital:
             return {}
 
     def end(self) -> None:
+        self.quiet = True
         if self.process is not None:
             self.process.terminate()
 
@@ -112,7 +118,10 @@ def main() -> None:
     alone = subprocess.Popen(
         [sys.executable, str(HERE / "hospitals.py"), str(ALONE_EPOCHS)], stdout=subprocess.PIPE, text=True
     )
+    false = threading.Thread(target=federation, args=(root / "false", ("aarhus", "basel")))
+    false.start()
     federation(root / "true", NAMES)
+    false.join()
     hospitals = {name: Hospital(root / "true" / name, name) for name in NAMES}
     others: list[Hospital] = []
     try:
@@ -160,7 +169,6 @@ def run(
     hospitals[LATE].start()
 
     say("somebody comes with the name of a hospital and the certificate of another federation")
-    federation(root / "false", ("aarhus", "basel"))
     with (root / "false" / "basel" / "node.yaml").open("a") as file:
         file.write(f"endpoints: {{aarhus: {address(root / 'true', 'aarhus')!r}}}\n")
     stranger = Hospital(root / "false" / "basel", "basel", "the stranger")

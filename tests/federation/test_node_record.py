@@ -117,6 +117,17 @@ def test_a_node_goes_on_with_its_files(node: WrittenNode) -> None:
     assert RunView(node.plan.folder).state() == "running"
 
 
+def test_a_node_that_dies_while_it_starts(tmp_path: Path) -> None:
+    node = WrittenNode(tmp_path / "aarhus")
+    now = RunView(node.plan.folder).now()
+    assert now is not None
+    assert now["columns"]["state"] == ["starting"] * 3
+    node.killed()
+    WrittenNode(node.plan.folder).killed()
+    lost = [row["time"] for row in events(node.plan.folder) if row["event"] == "lost"]
+    assert [0 < at < 60 for at in lost] == [True]
+
+
 def test_neighbours_keep_their_places_when_the_manifest_changes(node: WrittenNode) -> None:
     node.ends()
     again = WrittenNode(node.plan.folder, ("athens", "basel"))

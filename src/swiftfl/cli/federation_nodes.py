@@ -49,6 +49,9 @@ def consensus(
 
     folder = _folder(node)
     found = ask_for_consensus(folder, seconds)
+    if found["nodes"] == 1:
+        print(f"No other node can be reached: {folder / CONSENSUS} is the node's own model.")
+        return
     print(f"The average of {found['nodes']} nodes is in {folder / CONSENSUS}, and likewise at the others.")
     if found["evaluation"] is not None:
         own, mean = shown(found["own"]), shown(found["evaluation"])

@@ -99,7 +99,8 @@ class NodeRecord:
 
     def _begin(self, config: Mapping[str, object], again: bool) -> None:
         folder = self._folder
-        crashed = self._end_of_a_crash() if again else None
+        before = FactsReader(folder.path).clients()
+        crashed = self._end_of_a_crash(before) if again else None
         (folder.path / "summary.json").unlink(missing_ok=True)
         topology = {"clients": len(self.names), "edges": [[0, k] for k in self._near]}
         about = {
@@ -114,18 +115,27 @@ class NodeRecord:
         folder.write_json("versions.json", versions())
         self._writer = FactsWriter(folder.path, self.layout, _FACTS_BYTES)
         self._writer.edges.write(no_edges(self.layout.edges))
+        self._writer.clients.write(self._first_records(before))
         self.steps.begin(self._origin)
         if crashed is not None:
             self.note("lost", at=crashed, client=0, reason="it ended without a word")
             self.note("join", client=0)
         self.note("resume" if again else "start")
 
-    def _end_of_a_crash(self) -> float | None:
+    def _first_records(self, before: Table) -> Table:
+        """Of a node that starts, and may have run before; who is there it does not know yet."""
+        records = no_clients(len(self.names))
+        records[: len(before)] = before
+        records["state"] = ClientState.STARTING
+        records["rate"] = 0.0
+        records["time"] = self.now
+        return records
+
+    def _end_of_a_crash(self, clients: Table) -> float | None:
         """When the process before this one was there last, if it did not take its leave."""
         rows = self._folder.read_rows("events.jsonl")
         if not rows or rows[-1].get("event") in ("stop", "end", "failed"):
             return None
-        clients = FactsReader(self._folder.path).clients()
         return float(clients["time"][0]) if len(clients) else None
 
     # --- while it runs ---------------------------------------------------------------------------
