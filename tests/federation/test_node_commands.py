@@ -226,7 +226,8 @@ def test_watch_shows_a_neighbour_that_is_killed_and_returns(tmp_path: Path) -> N
             assert made.stop("aarhus") == 0
             text = terminal.to_end(LIMIT)
         assert "aarhus  swift, node with 1 neighbour  stopped" in text
-        events = [json.loads(line) for line in (made.folder("basel") / "events.jsonl").open()]
+        lines = (made.folder("basel") / "events.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
         assert [row["event"] for row in events if row.get("client") == 0] == ["lost", "join"]  # it was killed
         done = ran("report", made.folder("aarhus"))
         assert done.returncode == 0, done.stderr
