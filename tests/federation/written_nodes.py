@@ -37,7 +37,8 @@ class WrittenNode:
         self.connection = SimpleNamespace(
             view=lambda: dict(self.here), wire=SimpleNamespace(refusals=self.refusals)
         )
-        self.client = SimpleNamespace(server=SimpleNamespace(gate=self.gate, newest=self._newest))
+        ages = SimpleNamespace(newest=self._newest)
+        self.client = SimpleNamespace(server=SimpleNamespace(gate=self.gate, ages=ages))
         self.record = NodeRecord(self.plan, CONFIG, last, self.say)
         self._number = {name: k for k, name in self.plan.names().items()}
         self._arrivals = dict.fromkeys(self._number, 0)
