@@ -21,6 +21,12 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}  # which is the site's first
+    assert pages - set(re.findall(r"\]\(docs/([\w-]+\.md)\)", text)) == set()
+
+
 def test_the_readme_example_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words and virtual times exactly; learned numbers to a little, since libraries differ."""
     monkeypatch.chdir(tmp_path)
