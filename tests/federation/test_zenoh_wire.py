@@ -193,3 +193,61 @@ def test_what_was_under_way_to_who_is_gone_is_over() -> None:
 def test_noise_is_refused(data: bytes) -> None:
     with pytest.raises(RefusedError):
         opened(data)
+
+
+GOOD = list(parts(50))
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> list[bytes]:
+    """Frames of a true message, in any order: as they are, cut, damaged, in another envelope, or noise."""
+    found = []
+    for _ in range(draw(st.integers(1, 6))):
+        frame = draw(st.sampled_from(GOOD))
+        kind = draw(st.sampled_from(["as it is", "cut", "flip", "envelope", "noise"]))
+        if kind == "cut":
+            frame = frame[: draw(st.integers(0, len(frame)))]
+        elif kind == "flip":
+            at = draw(st.integers(0, min(len(frame), 160) - 1))
+            frame = frame[:at] + bytes([frame[at] ^ draw(st.integers(1, 255))]) + frame[at + 1 :]
+        elif kind == "envelope":
+            said = envelope(
+                draw(st.integers(0, 5)), draw(st.integers(0, 70)), draw(st.integers(0, 2**64 - 1))
+            )
+            frame = said + frame[len(said) :]
+        elif kind == "noise":
+            frame = draw(st.sampled_from([b"", b"SWFE", b"SWFE\x01\x01"])) + draw(st.binary(max_size=300))
+        found.append(frame)
+    return found
+
+
+def survives(found: list[bytes]) -> None:
+    """Nothing is raised, nothing but a true message is delivered, and what comes next is let in."""
+    pair = Pair()
+    try:
+        wire, here = pair.wires[1], buffer()
+        receive = wire.receive(here, 0, MODEL)
+        for frame in found:
+            wire.arrived(0, frame)
+        if wire.completed([receive]):
+            assert here.tobytes() == model().tobytes()
+            receive = wire.receive(here, 0, MODEL)
+        for frame in parts(2**64 - 1, version=2):
+            wire.arrived(0, frame)
+        assert wire.completed([receive]) == [(0, here.size)]
+        assert here.tobytes() == model(2).tobytes()
+    finally:
+        pair.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(hostile())
+def test_hostile_frames_harm_nobody(found: list[bytes]) -> None:
+    survives(found)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@given(hostile())
+def test_many_hostile_frames_harm_nobody(found: list[bytes]) -> None:
+    survives(found)
