@@ -43,14 +43,14 @@ def setup_of(place: int, epochs: int = 10_000, **more: Any) -> Setup:
 class Unhurried:
     """A workload that leaves the interpreter, which all nodes of a test share, to the others now and then."""
 
-    def __init__(self, workload: Any) -> None:
-        self._workload = workload
+    def __init__(self, workload: Any, pause: float = 0.004) -> None:
+        self._workload, self._pause = workload, pause
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._workload, name)
 
     def gradient(self, x: Vector, batch: Batch) -> Slope:
-        time.sleep(0.004)
+        time.sleep(self._pause)
         found: Slope = self._workload.gradient(x, batch)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
 import threading
 import time
@@ -11,10 +12,13 @@ _PIECE = 16 << 10
 
 
 class Proxy:
-    """Forwards TCP connections to a port; `rate` is in bytes per second and direction, None is no limit."""
+    """Forwards TCP connections to a port; `rate` is in bytes per second and direction, None is no limit.
 
-    def __init__(self, to: int, rate: float | None = None) -> None:
-        self._to, self.rate = to, rate
+    What comes in goes out `delay` seconds later.
+    """
+
+    def __init__(self, to: int, rate: float | None = None, delay: float = 0.0) -> None:
+        self._to, self.rate, self.delay = to, rate, delay
         self.carried = 0
         self._cut = False
         self._open: set[socket.socket] = set()
@@ -55,15 +59,31 @@ class Proxy:
 
     def _pump(self, one: socket.socket, other: socket.socket) -> None:
         due = time.monotonic()
-        try:
+        under_way: queue.Queue[tuple[float, bytes]] = queue.Queue(
+            4 + int(self.delay * (self.rate or 0.0) / _PIECE)
+        )
+        threading.Thread(target=self._deliver, args=(under_way, one, other), daemon=True).start()
+        with contextlib.suppress(OSError):
             while data := one.recv(_PIECE):
                 if self.rate is not None:
                     due = max(due, time.monotonic() - 0.05) + len(data) / self.rate
                     time.sleep(max(0.0, due - time.monotonic()))
-                other.sendall(data)
-                self.carried += len(data)
-        except OSError:
-            pass
+                under_way.put((time.monotonic() + self.delay, data))
+        under_way.put((0.0, b""))
+
+    def _deliver(
+        self, under_way: queue.Queue[tuple[float, bytes]], one: socket.socket, other: socket.socket
+    ) -> None:
+        broken = False
+        while (item := under_way.get())[1]:
+            if not broken:
+                time.sleep(max(0.0, item[0] - time.monotonic()))
+                try:
+                    other.sendall(item[1])
+                    self.carried += len(item[1])
+                except OSError:
+                    broken = True  # what is left is taken out, so that nobody waits to put it in
+                    self._end(one)
         self._end(one)
         self._end(other)
 
