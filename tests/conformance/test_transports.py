@@ -282,9 +282,9 @@ def test_the_battery_catches_processes(
 ) -> None:
     monkeypatch.setattr(participants, "LIMIT", 4.0)
     monkeypatch.setattr(SharedMemory, "connect", lambda plan, i: end(plan, i))
-    report = run_one(TRANSPORTS["shared_memory"], check)
-    assert report.passed is False
-    assert re.search(complaint, report.detail)
+    # Whether two get into each other's way is a matter of luck, where the machine is busy.
+    reports = (run_one(TRANSPORTS["shared_memory"], check) for _ in range(5))
+    assert any(report.passed is False and re.search(complaint, report.detail) for report in reports)
 
 
 # --- the command -------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from swiftfl.vector import Vector
 
 LIMIT = 30.0
 """Seconds after which something that should have happened counts as blocked: generous on purpose."""
+ENOUGH, MORE_SECONDS = 3, 10.0
+"""New values that must be seen, and how much longer than usual a busy machine may take for them."""
 
 Report = Callable[[object], None]
 Task = Callable[[Transport, Report], object]
