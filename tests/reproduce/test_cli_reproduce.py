@@ -252,3 +252,32 @@ def test_a_line_of_progress_fits_the_terminal(width: int, monkeypatch: pytest.Mo
     assert all(line.startswith("topologies ") for line in shown)
     assert lines[-1].startswith("convergence ")
     assert lines[-1].rstrip().endswith("37/37 parts")
+
+
+def test_in_a_pipe_every_stage_says_when_it_begins_and_what_was_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However short it is; and a line is not said twice."""
+    out = io.StringIO()
+    monkeypatch.setattr(campaign_screen, "Console", lambda stderr: Console(file=out))
+    with campaign_screen.StageScreen("rivals") as stage:
+        for done in range(4):
+            stage(f"part{done}", done, 3)
+    with campaign_screen.StageScreen("shift") as stage:
+        stage("", 2, 2)
+    with campaign_screen.CampaignScreen("baseline") as campaign:
+        campaign.doing("predicting times")
+        campaign(CampaignProgress(2, 20))
+        campaign(CampaignProgress(2, 20, 2, 20))
+    with pytest.raises(KeyboardInterrupt), campaign_screen.StageScreen("report") as stage:
+        stage("", 0, 2)
+        stage("", 1, 2)
+        raise KeyboardInterrupt
+    assert out.getvalue().splitlines() == [
+        "rivals: 0/3 parts, after part0",
+        "rivals: 3/3 parts",
+        "shift: 2/2 parts",
+        "baseline: predicting times",
+        "baseline: 2/2 runs, 20/20 steps",
+        "report: 0/2 parts",
+    ]

@@ -72,7 +72,10 @@ FILES = [
     ("data: digits\n", 'my.yaml:1: data must be an object of settings, not "digits"'),
     ("a: &a [x, x]\nb: *a\n", "my.yaml:2: aliases are not allowed"),
     ("engine:\n  name: vritual\n", 'not "vritual": did you mean virtual?'),
-    ("topology: {clients: 2, edges: [[0, 1], [1, 1]]}\nengine: {epochs: 1}\n", "topology.edges: edge (1, 1)"),
+    ("topology:\n  clients: 2\n  edges: [[0, 1], [1, 1]]\n", "my.yaml:3: topology.edges: edge (1, 1) is a self-loop"),
+    ("topology:\n  edges: [[0, 99]]\n", "my.yaml:2: topology.edges: edge (0, 99)"),
+    ("topology:\n  edges: gone.txt\n", "my.yaml:2: topology.edges: there is no file gone.txt"),
+    ("engine:\n  epochs: 1\n  costs: {devices: gone.csv}\n", "my.yaml:3: engine.costs.devices: there is no file gone"),
     ("- seed\n", "my.yaml must hold settings"),
     ("seed: true\n", "my.yaml:1: seed must be a number, not true"),
     ("algorithm:\n  communication_set: true\n", "my.yaml:2: algorithm.communication_set must be a number"),
@@ -114,3 +117,4 @@ def test_a_wrong_command_line(line: str, told: str, place: Path, capsys: pytest.
 def test_a_wrong_file(text: str, told: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "my.yaml").write_text(text)
     refuse("run my.yaml --out runs/mine", told, place, capsys)
+    refuse("run my.yaml --dry-run", told, place, capsys)

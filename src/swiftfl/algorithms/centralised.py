@@ -55,7 +55,7 @@ class AllReduceSgd:
 
 @dataclass(frozen=True)
 class FedAvg:
-    """LocalEngine steps, then the server's average at the counters of the communication set.
+    """Local steps, then the server's average at the counters of the communication set.
 
     With a `participation` below 1 the number of `clients` must be known, of which `seed` draws some.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,9 @@ def read_scores(option: str, text: str | None, n: int) -> list[float] | None:
         raise UserError(f"{option} {text}: give one number per client, with commas between") from None
     if len(values) != n:
         raise UserError(f"{option}: {len(values)} numbers were given for {n} clients")
+    for i, value in enumerate(values):
+        if not (math.isfinite(value) and value > 0):
+            raise UserError(f"{option}: {value:g} of client {i} must be a positive number")
     return values
 
 

@@ -1,7 +1,11 @@
-"""The progress of a campaign: one line that is updated or, in a pipe, a line every half minute."""
+"""The progress of a campaign: one line that is updated or, in a pipe, lines.
+
+In a pipe it is a line when something begins, one every half minute, and one when it is done.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -20,10 +24,11 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 class _ProgressLine:
-    """One line of text: updated on a terminal, printed from time to time elsewhere."""
+    """One line of text: updated on a terminal, printed first and from time to time elsewhere."""
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._pieces: Sequence[str] = ()
         self._console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True, min_width=len(name))),
@@ -32,7 +37,8 @@ class _ProgressLine:
             console=self._console,
         )
         self._task = self._bar.add_task(name, total=None, text="starting")
-        self._printed_at = time.monotonic()
+        self._printed = ""
+        self._printed_at = -math.inf
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -44,8 +50,18 @@ class _ProgressLine:
     ) -> None:
         if self._console.is_terminal:
             self._bar.stop()
+        elif kind is None and self._pieces:
+            self._print(self._pieces)
+
+    def doing(self, what: str) -> None:
+        """Say what is done before there is anything to count."""
+        if self._console.is_terminal:
+            self._bar.update(self._task, text=what)
+        else:
+            self._print([what])
 
     def _show(self, done: int, total: int, pieces: Sequence[str]) -> None:
+        self._pieces = pieces
         if self._console.is_terminal:
             room = self._console.width - len(self._name) - 2
             self._bar.update(self._task, completed=done, total=total, text=fitting(pieces, room))
@@ -53,8 +69,11 @@ class _ProgressLine:
             self._print(pieces)
 
     def _print(self, pieces: Sequence[str]) -> None:
-        print(f"{self._name}: {', '.join(pieces)}", file=self._console.file, flush=True)
-        self._printed_at = time.monotonic()
+        """A line, unless it is the one that was printed last."""
+        line = f"{self._name}: {', '.join(pieces)}"
+        if line != self._printed:
+            print(line, file=self._console.file, flush=True)
+        self._printed, self._printed_at = line, time.monotonic()
 
 
 class CampaignScreen(_ProgressLine):
@@ -62,11 +81,6 @@ class CampaignScreen(_ProgressLine):
 
     def __call__(self, progress: Campaign) -> None:
         self._show(progress.steps_done, progress.steps, _pieces(progress))
-
-    def print_result(self, progress: Campaign) -> None:
-        """One line for a log; on a terminal the bar shows it already."""
-        if not self._console.is_terminal:
-            self._print(_pieces(progress))
 
 
 class StageScreen(_ProgressLine):

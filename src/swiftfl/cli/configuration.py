@@ -36,7 +36,7 @@ def changed(config: Config, changes: Changes, typed: Typed, imports: list[str] |
 
 def configuration(recipe: str) -> Config:
     """What a command starts from: a recipe, a file, an experiment of one's own, or a finished run."""
-    from swiftfl.experiment.config import parse
+    from swiftfl.experiment.config import check_named_files, parse
     from swiftfl.experiment.config_file import SUFFIXES, read_config_file
     from swiftfl.experiment.own import full_names
     from swiftfl.experiment.recipes import RECIPES
@@ -65,9 +65,11 @@ def configuration(recipe: str) -> Config:
         return RECIPES[recipe]()
     file = read_config_file(path)
     try:
-        return parse(full_names(file.tree, path.parent))
+        config = parse(full_names(file.tree, path.parent))
+        check_named_files(config)
     except UserError as error:
         raise file.placed(error) from None
+    return config
 
 
 def _fit_ranks(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -145,15 +145,16 @@ class Task:
                 "fidelity": self.options.fidelity,
             }
             describe(experiment, self.seeds, folder, {**about, "command": self.command})
-            write_predictions(experiment, folder)
-            if experiment.name == "baseline":
-                write_live(experiment, folder, self.scale)
             runs = self._planned_runs(experiment)
-            if self.options.engine == "mpi":
-                _ask_for_mpiexec(runs, folder)
             with CampaignScreen(experiment.name) as screen:
+                screen.doing("predicting times")
+                write_predictions(experiment, folder)
+                if experiment.name == "baseline":
+                    screen.doing("measuring communication with real processes")
+                    write_live(experiment, folder, self.scale)
+                if self.options.engine == "mpi":
+                    _ask_for_mpiexec(runs, folder)
                 progress = campaign(runs, self.workers, screen)
-            screen.print_result(progress)
             for path, reason in progress.failed.items():
                 print(f"failed: {path}: {reason}", file=sys.stderr)
             write_json(folder / "failed.json", progress.failed)

@@ -138,7 +138,6 @@ def _run(mine: Sequence[PlannedRun], workers: int, folder: Path) -> bool:
     except KeyboardInterrupt:
         command = shlex.join(["swiftfl", *sys.argv[1:]])
         raise Interrupted(f"stopped; to go on with what is in {folder}: {command}") from None
-    screen.print_result(progress)
     for path, reason in progress.failed.items():
         print(f"failed: {path}: {reason}", file=sys.stderr)
     return bool(progress.failed)

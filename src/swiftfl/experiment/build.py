@@ -198,10 +198,7 @@ def build_topology(config: TopologyConfig, seed: int) -> Topology:
     if isinstance(config.edges, str):
         return read_topology(config.edges)
     if config.edges is not None:
-        try:
-            return Topology(config.clients, config.edges)
-        except UserError as error:
-            raise UserError(f"topology.edges: {error}") from None
+        return Topology(config.clients, config.edges)
     return topology(config.name, config.clients, config.clusters, seed, **config.options)
 
 

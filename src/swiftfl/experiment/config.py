@@ -8,6 +8,7 @@ register things of one's own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
@@ -27,6 +28,7 @@ from swiftfl.experiment.record_config import RecordConfig
 from swiftfl.experiment.section import Section
 from swiftfl.experiment.source import reference
 from swiftfl.graph.registry import topologies_with, topology_options
+from swiftfl.graph.topology import Topology
 from swiftfl.registry import UnknownNameError
 from swiftfl.settings import (
     AboutSettingError,
@@ -70,6 +72,15 @@ class TopologyConfig(Section):
             raise error.renamed(error.key.replace("options.clusters", "clusters")) from None
         values = {key: value for key, value in values.items() if value is not None}
         return {**tree, "clusters": values.pop("clusters", None), "options": values}
+
+    @model_validator(mode="after")
+    def _pairs_make_a_graph(self) -> TopologyConfig:
+        if isinstance(self.edges, list):
+            try:
+                Topology(self.clients, self.edges)
+            except UserError as error:
+                raise SettingError("topology.edges", f": {error}") from None
+        return self
 
 
 class EvaluationConfig(Section):
@@ -227,6 +238,14 @@ def parse(tree: Tree) -> Config:
         return Config.model_validate(tree)
     except ValidationError as error:
         raise _reported(error) from None
+
+
+def check_named_files(config: Config) -> None:
+    """Refuse files of input that are not there, by the key that names them."""
+    named = {"topology.edges": config.topology.edges, "engine.costs.devices": config.engine.costs.devices}
+    for key, file in named.items():
+        if isinstance(file, str) and not Path(file).exists():
+            raise SettingError(key, f": there is no file {file}")
 
 
 def _reported(error: ValidationError) -> UserError:

@@ -116,3 +116,13 @@ def test_the_command() -> None:
     choices = found["optimised"]["choices"]
     assert choices["optimal"]["influence"] == found["influence"]
     assert choices["optimal"]["level"] == min(one["level"] for one in choices.values())
+
+
+@pytest.mark.parametrize("option", ["--rates", "--sizes"])
+@pytest.mark.parametrize("text", ["0,1,1,1", "-1,1,1,1", "nan,1,1,1", "inf,1,1,1"])
+def test_numbers_that_cannot_be_are_named_by_their_option(option: str, text: str) -> None:
+    shown = CliRunner().invoke(
+        app, ["graph", "ring", "--clients", "4", "--optimise-influence", f"{option}={text}"]
+    )
+    assert isinstance(shown.exception, UserError)
+    assert f"{option}: {text.split(',')[0]} of client 0 must be a positive number" in str(shown.exception)
