@@ -22,6 +22,7 @@ from swiftfl.algorithms import (
     SoftDsgd,
     Swarm,
     Swift,
+    SwiftLookAhead,
     WaitFreeQuasiGlobal,
     dsgd,
     ldsgd,
@@ -37,6 +38,8 @@ from swiftfl.schedule import every
 MAKERS: dict[str, Callable[[Topology, SgdRule], Any]] = {
     "swift": lambda graph, rule: Swift(every(0), rule),
     "swift C_2": lambda graph, rule: Swift(every(2), rule),
+    "swift, corrected": lambda graph, rule: Swift(every(0), rule, corrected=True),
+    "swift, look-ahead": lambda graph, rule: SwiftLookAhead(rule=rule if rule.momentum else SgdRule(0.3)),
     "dsgd": lambda graph, rule: dsgd(rule),
     "pasgd": lambda graph, rule: pasgd(2, rule),
     "ldsgd": lambda graph, rule: ldsgd(2, 2, rule),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 import swiftfl
 from makers import MAKERS
+from swiftfl.algorithms import ALGORITHMS
 from swiftfl.costs import Costs
 from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.rules import SgdRule
@@ -17,11 +19,12 @@ from swiftfl.sample import Batch, Slope
 from swiftfl.schedule import decay_every
 from worlds import STEP_SIZE, clocks, quadratic_setup, resumed, run_to_end, slow, steps
 
-WAIT_FREE = {"swift", "swift C_2", "quasi_global, swift", "sgp, overlapped", "divshare"}
+SWIFTS = {"swift", "swift C_2", "swift, corrected", "swift, look-ahead"}
+WAIT_FREE = {"quasi_global, swift", "sgp, overlapped", "divshare"} | SWIFTS
 CENTRAL = {"hogwild", "asysg"}
 """One model for all: nobody waits for a lock that is never held for long."""
 OWN_MOMENTUM = {"quasi_global", "quasi_global, swift"}
-OWN_MEAN = {"swift", "swift C_2", "fedavg, half", "divshare"} | OWN_MOMENTUM | CENTRAL
+OWN_MEAN = {"fedavg, half", "divshare"} | SWIFTS | OWN_MOMENTUM | CENTRAL
 """Of these the mean of all models is kept in expectation only, or momentum carries it on."""
 ENGINES: dict[str, Any] = {"virtual": VirtualEngine, "sampled": SampledEngine}
 GRAPH = swiftfl.ring_of_cliques(8, clusters=2)
@@ -43,6 +46,15 @@ def assert_same(a: Any, b: Any) -> None:
     assert a.iteration == b.iteration
     assert clocks(a) == clocks(b)
     assert all((x == y).all() for x, y in zip(a.models, b.models, strict=True))
+
+
+def test_no_algorithm_of_the_package_is_left_out() -> None:
+    """Of this battery, or of the table of the docs."""
+    own = {name for name, entry in ALGORITHMS.items() if entry.make.__module__.startswith("swiftfl.")}
+    made = {MAKERS[name](GRAPH, MOMENTUM).name for name in MAKERS}
+    assert own - made == set()
+    table = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text().split("## Counted")[0]
+    assert {name for name in own if f"`{name}`" not in table} == set()
 
 
 @every_engine

@@ -190,6 +190,32 @@ def test_the_map_names_the_best_mean_first(out: Path) -> None:
         assert means[best[0]] == max(means.values())
 
 
+def test_one_seed_does_not_tell_who_is_better(out: Path) -> None:
+    """No counts of who is ahead, no word of intervals, and it is said first."""
+    for name in NAMES:
+        several = results(out, name)
+        assert not any("One seed" in sentence for sentence in laboratory_findings(several))
+        cells = [{**cell, "runs": cell["runs"][:1]} for cell in several.results["cells"]]
+        alone = MeasuredInquiry({**several.results, "seeds": 1, "cells": cells})
+        said = laboratory_findings(alone)
+        assert said[0].startswith("One seed: ")
+        assert not any("ahead in" in sentence or "cannot tell" in sentence for sentence in said)
+        assert not any("±" in table.note or "95 %" in table.note for table in laboratory.tables(alone))
+
+
+def test_a_mean_says_of_how_many_seeds_it_is(out: Path) -> None:
+    """A seed that diverged is not in it."""
+    tree = results(out, "rivals").results
+    cell = next(c for c in tree["cells"] if (c["group"], c["method"]) == ("spread", "dsgd"))
+    before = {tuple(row[:2]): row for row in laboratory.tables(MeasuredInquiry(tree))[0].rows}
+    for run in cell["runs"][0]["by_step_size"].values():
+        run["rows"][-1]["loss"] = None
+    after = {tuple(row[:2]): row for row in laboratory.tables(MeasuredInquiry(tree))[0].rows}
+    place = list(laboratory.tables(MeasuredInquiry(tree))[0].columns).index("accuracy, equal time (%)")
+    assert "of 2)" not in str(before["20 % spread", "D-SGD"][place])
+    assert str(after["20 % spread", "D-SGD"][place]).endswith(" (1 of 2)")
+
+
 def test_the_page_has_a_section_for_each(out: Path) -> None:
     page = (out / "report.html").read_text()
     for name in NAMES:

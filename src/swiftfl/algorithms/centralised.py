@@ -17,7 +17,7 @@ Deviations: the server is virtual: its averaging costs each client that takes pa
 download. Who takes part comes from a seed that all clients share. Clients that were not drawn pass the
 steps of the round without work (they still count as steps, so that all counters stay at the same round) and
 get the new model at its end, not when they are drawn next. If all that were drawn are gone, the model stays
-as it was.
+as it was. Clients keep their moments from round to round (McMahan's have none).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ COMPARED = (
     "swift", "corrected", "look_ahead", "both", "dsgd", "quasi_global", "adpsgd", "fedavg", "divshare",
 )  # fmt: skip
 _SMOKE_DATA = ("skew",)
+_WORDS = {1: "labels skewed", 3: "three kinds of data"}
 
 
 def plan(scale: InquiryScale) -> Inquiry:
@@ -30,7 +31,7 @@ def plan(scale: InquiryScale) -> Inquiry:
     carried = {f"{kind}_{network}": f"{kind}_{NETWORKS[0]}" for kind, network in cells}
     return Inquiry(
         "better",
-        "A better SWIFT: 8-client ring, three kinds of data, four networks",
+        f"A better SWIFT: 8-client ring, {_WORDS[len(data)]}, four networks",
         scale,
         groups,
         labels(COMPARED),

@@ -19,7 +19,8 @@ from swiftfl.experiment.build import build, build_costs
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.measure import measure
 from swiftfl.experiment.recipes import recipe
-from swiftfl.reproduce.laboratory.plan import InquiryScale, TrialGroup
+from swiftfl.reproduce.laboratory.methods import MESSAGE_BYTES
+from swiftfl.reproduce.laboratory.plan import SCALES, InquiryScale, TrialGroup
 
 LEARNER = f"{__name__}:learn"
 CLIENTS = 8
@@ -27,14 +28,13 @@ BEHIND = (2, 6)
 """A quarter of the clients: those that are slow, or behind slow links."""
 SLOWER, SLOWER_LINKS = 4.0, 20.0
 SPREAD = 0.2
-_MESSAGE_BYTES = 1_000_000
 _NO_END = 10**9
 _COMMON: dict[str, Any] = {
     "topology.clients": CLIENTS,
     "algorithm.momentum": 0.9,
     "engine.epochs": None,
     "engine.iterations": _NO_END,
-    "engine.costs.message_bytes": _MESSAGE_BYTES,
+    "engine.costs.message_bytes": MESSAGE_BYTES,
 }
 
 
@@ -52,6 +52,8 @@ DATA = {
     "skew": DataKind("skew 0.7", "label_skew:0.7", 0.5),
     "dirichlet": DataKind("Dirichlet 0.1", "dirichlet:0.1", 1.0),
 }
+SMOKE_TARGET = 2.0
+"""The test loss that the few steps of that scale are enough for; a model that knows nothing has 2.3."""
 
 
 def _links() -> list[dict[str, Any]]:
@@ -80,7 +82,8 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
 def group(scale: InquiryScale, data: str, network: str, label: str = "") -> TrialGroup:
     name, changes = NETWORKS[network]
     kind = DATA[data]
-    return TrialGroup(label or f"{kind.label}, {name}", swift_seconds(changes, scale.steps), kind.target)
+    target = SMOKE_TARGET if scale == SCALES["smoke"] else kind.target
+    return TrialGroup(label or f"{kind.label}, {name}", swift_seconds(changes, scale.steps), target)
 
 
 def world(data: str, network: str, method: dict[str, Any]) -> dict[str, Any]:
@@ -156,6 +159,6 @@ def _cost(engine: VirtualEngine) -> dict[str, float]:
     sent = float(np.sum(engine.figures()["communication"]["bytes"]))
     seconds = {part: float(np.sum(each)) for part, each in engine.seconds().items()}
     return {
-        "models": sent / (_MESSAGE_BYTES * max(1, engine.iteration)),
+        "models": sent / (MESSAGE_BYTES * max(1, engine.iteration)),
         "waiting": seconds["waiting"] / (math.fsum(seconds.values()) or 1.0),
     }

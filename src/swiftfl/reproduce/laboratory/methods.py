@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+MESSAGE_BYTES = 1_000_000
+"""Of a model of the common task."""
+
 
 class Method(NamedTuple):
     """How tables call it, and what is set."""
@@ -17,6 +20,8 @@ def _named(algorithm: str, **options: Any) -> dict[str, Any]:
 
 
 _CORRECTED = {"algorithm.step_size.corrected": True}
+_TWICE_AS_LARGE = {"engine.costs.message_bytes": 2 * MESSAGE_BYTES}
+"""Push-sum sends double-precision sums of single-precision models."""
 
 METHODS: dict[str, Method] = {
     "swift": Method("SWIFT", _named("swift")),
@@ -31,7 +36,7 @@ METHODS: dict[str, Method] = {
     "prague": Method("Prague", _named("prague")),
     "gossip_async": Method("asynchronous gossip", _named("gossip_async")),
     "quasi_global": Method("quasi-global momentum", _named("quasi_global")),
-    "sgp": Method("SGP, overlapped", _named("sgp")),
+    "sgp": Method("SGP, overlapped", {**_named("sgp"), **_TWICE_AS_LARGE}),
     "a2cid2": Method("A²CiD²", _named("a2cid2")),
     "divshare": Method("DivShare", _named("divshare")),
     "softdsgd": Method("Soft-DSGD, 10 % lost", {**_named("softdsgd"), "engine.costs.loss": 0.1}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -69,7 +70,7 @@ def pictures(results: dict[str, Any]) -> list[Picture]:
     found += [
         Picture(
             f"convergence-clients-{row['graph']}",
-            f"Iterations until the averaged squared gradient norm has a level: {row['graph']} of n clients.",
+            f"Iterations until the averaged squared gradient norm has a level: a {_graph(row)} of n clients.",
             partial(clients_figure, row),
         )
         for row in results["clients"]
@@ -228,12 +229,21 @@ def _rate(rows: Rows) -> list[str]:
     measured = mean([curve[-1] for curve in first["averaged"]])
     return [
         f"Fitted slopes are between {min(slopes):.3f} and {max(slopes):.3f} in {len(rows)} settings; the "
-        f"theorem's rate is -0.5. On quadratics the exact slope between T = 2^30 and 2^40 is between "
-        f"{min(late):.4f} and {max(late):.4f}.",
+        f"theorem's rate is -0.5. On quadratics the exact slope between T = 2^30 and 2^40 is "
+        f"{_between(late)}.",
         f"The theorem is claimed from T = 10^{bound['log10_smallest_T']:.0f} on with n = {first['n']}; its "
         f"bound at T = {first['T'][-1]} would be 10^{bound['log10_printed'][-1]:.0f}; "
         f"{measured:.2g} is measured.",
     ]
+
+
+def _between(values: Sequence[float]) -> str:
+    """
+    >>> _between([-0.50001, -0.50002]), _between([-0.5, -0.5007])
+    ('-0.5000', 'between -0.5007 and -0.5000')
+    """
+    low, high = f"{min(values):.4f}", f"{max(values):.4f}"
+    return low if low == high else f"between {low} and {high}"
 
 
 def _reach(row: dict[str, Any]) -> str:
@@ -292,5 +302,10 @@ def _clients(rows: Rows) -> list[str]:
     for row in rows:
         levels = [level for level in row["gradient"] if level["exponent"]]
         words = ", ".join(f"n^{level['exponent']['slope']:.2f} at {level['level']:g}" for level in levels)
-        said.append(f"Iterations to a level of the averaged norm grow with n ({row['graph']}) as {words}.")
+        said.append(f"Iterations to a level of the averaged norm grow with n ({_graph(row)}) as {words}.")
     return said
+
+
+def _graph(row: dict[str, Any]) -> str:
+    """What sentences call it."""
+    return "complete graph" if row["graph"] == "complete" else str(row["graph"])

@@ -32,14 +32,14 @@ def rule(found: MeasuredInquiry) -> str:
     factor = round(r["grid"][1] / r["grid"][0])
     grid = f"{min(r['grid']):g} to {max(r['grid']):g} by factors of {factor}"
     seeds = "seed" if len(r["tuning_seeds"]) == 1 else "seeds"
+    widths = " ± is the half-width of a 95 % confidence interval (Student's t)." if found.seeds > 1 else ""
     return (
         f"Step sizes are on a grid ({grid}). The same rule chooses for every method, in every group and for "
         "each budget: from the middle of the grid to smaller ones until two in a row give no lower loss of "
         "the consensus model on test data at the end of the budget than the best so far, then to larger ones "
         f"in the same way; mean over tuning {seeds} {', '.join(map(str, r['tuning_seeds']))}. Results are of "
-        f"{r['seeds']} other seed{'s' * (r['seeds'] > 1)}. Equal steps: {r['steps']} client steps of all. "
-        "Equal time: that in which SWIFT takes these steps. ± is the half-width of a 95 % confidence "
-        "interval (Student's t)."
+        f"{found.seeds} other seed{'s' * (found.seeds > 1)}. Equal steps: {r['steps']} client steps of all. "
+        f"Equal time: that in which SWIFT takes these steps.{widths}"
     )
 
 
@@ -48,16 +48,18 @@ def rule(found: MeasuredInquiry) -> str:
 
 def _percent(found: MeasuredInquiry, group: str, method: str, choice: str, what: str = "accuracy") -> Cell:
     values = found.percents(group, method, choice, what)
-    return interval(values, 1) if values else DIVERGED
+    return f"{interval(values, 1)}{_some(len(values), found.seeds)}" if values else DIVERGED
 
 
 def _time(found: MeasuredInquiry, group: str, method: str) -> Cell:
     times = found.times(group, method)
     there = [time for time in times if time is not None]
-    if not there:
-        return NOT_REACHED
-    some = "" if len(there) == len(times) else f" ({len(there)} of {len(times)})"
-    return f"{interval(there, 2)}{some}"
+    return f"{interval(there, 2)}{_some(len(there), len(times))}" if there else NOT_REACHED
+
+
+def _some(there: int, of: int) -> str:
+    """How many seeds a number is of, if not of all: the others diverged, or did not get there."""
+    return "" if there == of else f" ({there} of {of})"
 
 
 def _step_size(found: MeasuredInquiry, group: str, method: str, choice: str) -> str:
@@ -136,7 +138,8 @@ def _by_group(
 def _accuracies(found: MeasuredInquiry, budget: str, what: str) -> Table:
     suffix = f"{'steps' if budget == STEPS else 'time'}{'' if what == 'accuracy' else '-own'}"
     title = f"accuracy at {BUDGETS[budget]}, {MODELS[what]} (%)"
-    return _by_group(found, suffix, title, lambda g, m: _percent(found, g, m, budget, what), rule(found))
+    note = "Step sizes and seeds are those of the map."
+    return _by_group(found, suffix, title, lambda g, m: _percent(found, g, m, budget, what), note)
 
 
 def _against_reference(found: MeasuredInquiry, budget: str, what: str) -> Table:
@@ -148,13 +151,19 @@ def _against_reference(found: MeasuredInquiry, budget: str, what: str) -> Table:
         suffix,
         title,
         lambda g, m: interval(found.differences(g, m, budget, what), 1, sign="+"),
-        "The mean over pairs of runs of one seed, with its 95 % confidence interval.",
+        "The mean over pairs of runs of one seed" + _with_interval(found),
         others,
     )
 
 
+def _with_interval(found: MeasuredInquiry) -> str:
+    return ", with its 95 % confidence interval." if found.seeds > 1 else "."
+
+
 def _targets(found: MeasuredInquiry) -> str:
     said = ", ".join(f"{label} {found.target(group):g}" for group, label in found.groups.items())
+    one = {found.target(group) for group in found.groups}
+    said = f"{one.pop():g}" if len(one) == 1 else said
     return f"The loss of the consensus model on test data: {said}. With the step sizes for equal time."
 
 
@@ -201,10 +210,11 @@ def the_map(found: MeasuredInquiry) -> Table:
         "data, network", "at", "most accurate, consensus", "SWIFT look-ahead against D-SGD (points)",
         "most accurate, clients' own", "SWIFT look-ahead against D-SGD, clients' own (points)",
     )  # fmt: skip
-    note = (
+    several = (
         "Most accurate: the best mean, and whoever is behind it by less than the 95 % interval of the "
-        "difference over pairs of runs of one seed. " + rule(found)
+        "difference over pairs of runs of one seed. "
     )
+    note = (several if found.seeds > 1 else "Most accurate: the best of one seed. ") + rule(found)
     return Table(f"{found.name}-map", f"{found.title}: what to use when", columns, rows, note)
 
 

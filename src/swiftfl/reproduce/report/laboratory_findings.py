@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from swiftfl.reproduce.report.laboratory import BUDGETS, MODELS, SWIFTS, leaders
 from swiftfl.reproduce.report.measured import REFERENCE, MeasuredInquiry, finite_rows
 from swiftfl.reproduce.report.recorded import number
 
+ONE_SEED = "One seed: differences have no intervals, and what follows does not tell who is better."
 _POINTS = 40
 _BANDS = 4
 """Up to so many curves have bands around them."""
@@ -23,31 +25,35 @@ _BANDS = 4
 
 def laboratory_findings(found: MeasuredInquiry) -> list[str]:
     """Sentences, the most important first."""
-    if found.name == "influence":
-        return _influence(found)
-    if found.name == "shift":
-        return _shift(found)
-    said = [*_leaders(found), *_against(found)]
-    return [*said, *_one_step_size(found)] if found.name == "better" else [*_first(found), *said]
+    said = _FINDINGS[found.name](found)
+    return said if found.seeds > 1 else [ONE_SEED, *said]
+
+
+def _rivals(found: MeasuredInquiry) -> list[str]:
+    return [*_first(found), *_leaders(found), *_against(found)]
+
+
+def _better(found: MeasuredInquiry) -> list[str]:
+    return [*_leaders(found), *_against(found), *_one_step_size(found)]
 
 
 def _leaders(found: MeasuredInquiry) -> list[str]:
     said = []
+    told = "the first, and whoever these seeds cannot tell from it" if found.seeds > 1 else "of one seed"
     for budget, words in BUDGETS.items():
         best = [
             f"{label}: {', '.join(found.methods[m] for m in leaders(found, group, budget, 'accuracy'))}"
             for group, label in found.groups.items()
         ]
-        said.append(
-            f"Most accurate at {words} (consensus; the first, and whoever these seeds cannot tell from it): "
-            f"{'; '.join(best)}."
-        )
+        said.append(f"Most accurate at {words} (consensus; {told}): {'; '.join(best)}.")
     return said
 
 
 def _against(found: MeasuredInquiry) -> list[str]:
-    """In how many groups a SWIFT is ahead of, even with, or behind D-SGD."""
-    said = []
+    """In how many groups a SWIFT is ahead of, even with, or behind D-SGD; one seed does not tell."""
+    said: list[str] = []
+    if found.seeds == 1:
+        return said
     for method in (m for m in SWIFTS if m in found.methods):
         parts = []
         for budget, words in BUDGETS.items():
@@ -64,9 +70,9 @@ def _against(found: MeasuredInquiry) -> list[str]:
 
 
 def standing(differences: list[float]) -> str:
-    """By the 95 % interval of the mean difference; with one seed by its sign.
+    """By the 95 % interval of the mean difference.
 
-    >>> standing([1.0, 1.2, 0.9]), standing([1.0, -2.0, 0.9]), standing([-0.5])
+    >>> standing([1.0, 1.2, 0.9]), standing([1.0, -2.0, 0.9]), standing([-1.0, -1.2, -0.9])
     ('ahead', 'even', 'behind')
     """
     width = half_width(differences) or 0.0
@@ -133,6 +139,14 @@ def _shift(found: MeasuredInquiry) -> list[str]:
         order = sorted(means, key=lambda m: -means[m])
         said.append(f"{label}: " + ", ".join(f"{found.methods[m]} {100 * means[m]:.1f} %" for m in order))
     return [f"Mean accuracy from the shift to the end. {'; '.join(said)}."]
+
+
+_FINDINGS: dict[str, Callable[[MeasuredInquiry], list[str]]] = {
+    "rivals": _rivals,
+    "better": _better,
+    "influence": _influence,
+    "shift": _shift,
+}
 
 
 # --- pictures ---------------------------------------------------------------------------------------------

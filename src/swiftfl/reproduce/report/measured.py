@@ -29,6 +29,11 @@ class MeasuredInquiry:
     def title(self) -> str:
         return str(self.results["title"])
 
+    @property
+    def seeds(self) -> int:
+        """How many fresh ones."""
+        return int(self.results["seeds"])
+
     @cached_property
     def methods(self) -> dict[str, str]:
         return dict(self.results["methods"])
