@@ -21,6 +21,7 @@ from swiftfl.reproduce.laboratory import better, digits, experiment, influence, 
 from swiftfl.reproduce.laboratory.methods import METHODS
 from swiftfl.reproduce.laboratory.plan import SCALES, STEPS, TIME, at, walk
 from swiftfl.reproduce.report import document, laboratory
+from swiftfl.reproduce.report import laboratory_findings as sentences
 from swiftfl.reproduce.report.laboratory_findings import laboratory_findings
 from swiftfl.reproduce.report.measured import MeasuredInquiry
 
@@ -214,6 +215,16 @@ def test_a_mean_says_of_how_many_seeds_it_is(out: Path) -> None:
     place = list(laboratory.tables(MeasuredInquiry(tree))[0].columns).index("accuracy, equal time (%)")
     assert "of 2)" not in str(before["20 % spread", "D-SGD"][place])
     assert str(after["20 % spread", "D-SGD"][place]).endswith(" (1 of 2)")
+
+
+def test_many_methods_have_a_panel_each(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = results(out, "better")
+    together = sentences.laboratory_pictures(found)[0].draw()
+    assert [len(axes.lines) for axes in together.axes] == [5]
+    monkeypatch.setattr(sentences, "_MANY", 4)
+    apart = sentences.laboratory_pictures(found)[0].draw()
+    shown = {axes.get_title(loc="left"): len(axes.lines) for axes in apart.axes if axes.get_visible()}
+    assert shown == {"SWIFT corrected": 3, "SWIFT look-ahead": 3, "SWIFT with both": 3}
 
 
 def test_the_page_has_a_section_for_each(out: Path) -> None:

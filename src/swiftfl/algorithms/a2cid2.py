@@ -9,7 +9,7 @@ Each client has its model x and a second one, x~, which relax towards each other
 
 eta = 1 / (2 sqrt(chi1 chi2)) and alpha = 1/2 sqrt(chi1 / chi2) follow from the graph and the rate of
 averagings (`graph/acceleration.py`; checked against the authors' code). Only x is sent. With eta = 0 it is
-`gossip_async`.
+`gossip_async`, whose `rate` counts the averagings that a client begins, half of those it takes part in.
 
 A client's unit of time is one of its own steps, as in the authors' code, which divides times by the mean
 time of a gradient. In a step it begins Poisson(rate / 2) averagings, at uniform times; others begin as many

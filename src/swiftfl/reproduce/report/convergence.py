@@ -54,7 +54,7 @@ def pictures(results: dict[str, Any]) -> list[Picture]:
         Picture(
             f"convergence-delay-{problem}-{data}",
             f"One slow client, {PROBLEMS[problem]}, {DATA[data]}: iterations until the squared gradient norm "
-            "of the consensus model is at the level for the first time.",
+            "of the consensus model is at the level for the first time; if it never is, there is none.",
             partial(delay_figure, results, problem, data, METHODS),
         )
         for problem, data in dict.fromkeys((row["problem"], row["data"]) for row in results["delay"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from swiftfl.report.figures import Picture, legend_below, look, markers_every, panel
+from swiftfl.report.figures import WIDTH, Picture, legend_below, look, markers_every, panel
 from swiftfl.report.numbers import half_width, mean
 from swiftfl.reproduce.laboratory.plan import STEPS, TIME
 from swiftfl.reproduce.laboratory.shift import SHIFTED_AT
@@ -17,10 +19,14 @@ from swiftfl.reproduce.report.laboratory import BUDGETS, MODELS, SWIFTS, leaders
 from swiftfl.reproduce.report.measured import REFERENCE, MeasuredInquiry, finite_rows
 from swiftfl.reproduce.report.recorded import number
 
+Values = npt.NDArray[np.float64]
 ONE_SEED = "One seed: differences have no intervals, and what follows does not tell who is better."
 _POINTS = 40
 _BANDS = 4
 """Up to so many curves have bands around them."""
+_MANY = 6
+"""More curves than these cannot be told apart in one panel."""
+_COLUMNS = 3
 
 
 def laboratory_findings(found: MeasuredInquiry) -> list[str]:
@@ -153,41 +159,81 @@ _FINDINGS: dict[str, Callable[[MeasuredInquiry], list[str]]] = {
 
 
 def laboratory_pictures(found: MeasuredInquiry) -> list[Picture]:
-    """One panel per group: what the consensus model has learnt over time, mean over seeds."""
+    """One picture per group: what the consensus model has learnt over time, mean over seeds."""
     few = len(found.methods) <= _BANDS
     what, words = ("loss", "f − f*") if found.name == "influence" else ("accuracy", "accuracy")
+    bands = ", and between the lowest and the highest" if few and found.seeds > 1 else ""
+    draw = _one_by_one if len(found.methods) > _MANY else _together
     return [
         Picture(
             f"{found.name}-{what}-{group}",
             f"{label}: {words} of the consensus model over time, each method with its step size for equal "
-            "time; mean over seeds" + (", and between the lowest and the highest." if few else "."),
-            partial(_panel, found, group, what, words),
+            f"time; mean over seeds{bands}.",
+            partial(draw, found, group, what, words),
         )
         for group, label in found.groups.items()
     ]
 
 
-def _panel(found: MeasuredInquiry, group: str, what: str, words: str) -> Figure:
-    figure, axes = panel("virtual seconds", words, found.groups[group], height=4.4)
-    grid = np.linspace(0.0, found.seconds(group), _POINTS)
+def _order(found: MeasuredInquiry) -> list[str]:
+    """SWIFT and D-SGD first: their colours are theirs everywhere."""
     first = [method for method in ("swift", REFERENCE) if method in found.methods]
-    order = [*first, *(method for method in found.methods if method not in first)]
-    for k, method in enumerate(order):  # SWIFT and D-SGD first: their colours are theirs everywhere
-        runs = [finite_rows(run["rows"]) for run in found.runs(group, method, TIME)]
-        curves = [
-            np.interp(grid, [row["time"] for row in rows], [row[what] for row in rows])
-            for rows in runs
-            if rows and rows[-1]["time"] >= found.seconds(group) * 0.99
-        ]
+    return [*first, *(method for method in found.methods if method not in first)]
+
+
+def _curves(found: MeasuredInquiry, group: str, method: str, what: str) -> list[Values]:
+    """One per seed that used up its budget, over `_POINTS` times."""
+    runs = [finite_rows(run["rows"]) for run in found.runs(group, method, TIME)]
+    return [
+        np.interp(_times(found, group), [row["time"] for row in rows], [row[what] for row in rows])
+        for rows in runs
+        if rows and rows[-1]["time"] >= found.seconds(group) * 0.99
+    ]
+
+
+def _times(found: MeasuredInquiry, group: str) -> Values:
+    return np.linspace(0.0, found.seconds(group), _POINTS)
+
+
+def _together(found: MeasuredInquiry, group: str, what: str, words: str) -> Figure:
+    """All methods in one panel."""
+    figure, axes = panel("virtual seconds", words, found.groups[group], height=4.4)
+    times = _times(found, group)
+    for k, method in enumerate(_order(found)):
+        curves = _curves(found, group, method, what)
         if curves:
             style = look("", k)
             label = found.methods[method]
-            axes.plot(grid, np.mean(curves, axis=0), label=label, markevery=markers_every(_POINTS), **style)
-            if len(order) <= _BANDS:
+            axes.plot(times, np.mean(curves, axis=0), label=label, markevery=markers_every(_POINTS), **style)
+            if len(found.methods) <= _BANDS:
                 low, high = np.min(curves, axis=0), np.max(curves, axis=0)
-                axes.fill_between(grid, low, high, color=style["color"], alpha=0.12, lw=0)
+                axes.fill_between(times, low, high, color=style["color"], alpha=0.12, lw=0)
     if what == "loss":
         axes.set_yscale("log")
     axes.set_xlim(left=0)
     legend_below(figure, axes)
+    return figure
+
+
+def _one_by_one(found: MeasuredInquiry, group: str, what: str, words: str) -> Figure:
+    """A small panel for each method, beside SWIFT and D-SGD."""
+    known, others = _order(found)[:2], _order(found)[2:]
+    rows = math.ceil(len(others) / _COLUMNS)
+    figure = Figure(figsize=(WIDTH, 1.2 + 1.4 * rows), layout="constrained")
+    places = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False).ravel().tolist()
+    times = _times(found, group)
+    for axes, method in zip(places, others, strict=False):
+        for k, shown in enumerate((*known, method)):
+            curves = _curves(found, group, shown, what)
+            if curves:
+                label = found.methods[shown] if shown in known else "the method above the panel"
+                every = markers_every(_POINTS) * 2
+                axes.plot(times, np.mean(curves, axis=0), label=label, markevery=every, **look("", k))
+        axes.set_title(found.methods[method], loc="left", fontsize=7.5)
+        axes.tick_params(labelsize=7.5, labelbottom=True)
+        axes.set_xlim(left=0)
+    for axes in places[len(others) :]:
+        axes.set_visible(False)
+    figure.suptitle(f"{found.groups[group]}: {words} over virtual seconds", x=0.02, ha="left", fontsize=10)
+    legend_below(figure, places[0])
     return figure
