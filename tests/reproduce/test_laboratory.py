@@ -212,7 +212,7 @@ def test_a_mean_says_of_how_many_seeds_it_is(out: Path) -> None:
     for run in cell["runs"][0]["by_step_size"].values():
         run["rows"][-1]["loss"] = None
     after = {tuple(row[:2]): row for row in laboratory.tables(MeasuredInquiry(tree))[0].rows}
-    place = list(laboratory.tables(MeasuredInquiry(tree))[0].columns).index("accuracy, equal time (%)")
+    place = list(laboratory.tables(MeasuredInquiry(tree))[0].columns).index("accuracy, equal steps (%)")
     assert "of 2)" not in str(before["20 % spread", "D-SGD"][place])
     assert str(after["20 % spread", "D-SGD"][place]).endswith(" (1 of 2)")
 
