@@ -338,6 +338,16 @@ def test_a_checkpoint_that_was_edited_is_refused(tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("command", ["resume", "replay"])
+def test_a_configuration_that_is_no_object_is_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("[1, 2]")
+    assert run_command([command, str(tmp_path)]) == 2
+    said = f"{tmp_path / 'config.json'} must hold an object of settings, not a list"
+    assert capsys.readouterr().err == f"swiftfl: {said}\n"
+
+
 def test_a_checkpoint_of_another_version_is_one_line(tmp_path: Path) -> None:
     out = tmp_path / "run"
     stopped(out)

@@ -48,7 +48,7 @@ def objects_of(config: Config) -> Given | None:
 
 def objects_of_run(folder: Path, accept_changes: bool = False) -> Given | None:
     """The objects of a recorded run, if its experiment is still the same code, or changes are accepted."""
-    config = parse(RunFolder.open(folder).read_json("config.json"))
+    config = parse(RunFolder.open(folder).read_object("config.json"))
     refuse_changed_code(config, accept_changes)
     return objects_of(config)
 

@@ -224,7 +224,7 @@ def load(folder: str | os.PathLike[str], model: MakeModel | None = None) -> Resu
         raise UserError(f"{folder} has no {MODEL}: it was recorded by an older version")
     arrays = there.read_models()
     return Result(
-        parse(there.read_json("config.json")),
+        parse(there.read_object("config.json")),
         there.read_json("summary.json"),
         there.read_rows(METRICS),
         there.read_rows(EVENTS),

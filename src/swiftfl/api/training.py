@@ -140,7 +140,7 @@ def as_path(argument: str, value: object) -> Path | None:
 
 
 def _refuse_changes(arguments: Arguments, folder: Path) -> None:
-    recorded = parse(RunFolder.open(folder).read_json("config.json"))
+    recorded = parse(RunFolder.open(folder).read_object("config.json"))
     arguments.given.check(recorded)
     changed = difference(recorded, arguments.changed(recorded))
     if changed is not None:

@@ -167,7 +167,7 @@ def run_or_resume(path: Path, config: Config, progress: Progress, checkpoint_sec
     if begun(path):
         # The same run may find its data elsewhere this time; that its code is the same is checked.
         folder = RunFolder.open(path)
-        sources = folder.read_json("config.json").get("sources", {})
+        sources = folder.read_object("config.json").get("sources", {})
         folder.write_json("config.json", {**config.model_dump(mode="json"), "sources": sources})
         resume(path, progress, checkpoint_seconds, given=given)
     else:
@@ -192,7 +192,7 @@ def finished(planned: PlannedRun) -> bool:
         if path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
             raise UserError(f"{path} is not a run folder: give another --out")
         return False
-    there = parse(RunFolder(path).read_json("config.json"))
+    there = parse(RunFolder(path).read_object("config.json"))
     changed = difference(there, planned.config)
     if changed is not None:
         raise UserError(f"{path} holds a run with other settings ({changed}): give another --out")

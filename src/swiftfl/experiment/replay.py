@@ -47,7 +47,7 @@ def replay_run(
     Objects that were given when it was run are given again; changed code is refused as by `resume`.
     """
     folder = RunFolder.open(path)
-    config = parse(folder.read_json("config.json"))
+    config = parse(folder.read_object("config.json"))
     if not config.engine.real:
         raise UserError(
             f"{path} is a run of the {config.engine.name} engine: run it again with the same seed"

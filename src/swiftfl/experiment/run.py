@@ -141,7 +141,7 @@ def resume(
     to begin again where there is none.
     """
     folder = RunFolder.open(path)
-    config = parse(folder.read_json("config.json"))
+    config = parse(folder.read_object("config.json"))
     callbacks = with_trackers(callbacks, config.trackers, True)
     changes = refuse_changed_code(config, accept_changes)
     config = config.with_changes({"sources": code_of(config)}) if changes else config

@@ -105,6 +105,15 @@ class RunFolder:
         except (ValueError, RecursionError) as error:
             raise UserError(f"cannot read {self.path / name}: {error}") from None
 
+    def read_object(self, name: str) -> dict[str, Any]:
+        """A file that holds one JSON object, as a configuration does."""
+        found = self.read_json(name)
+        if not isinstance(found, dict):
+            raise UserError(
+                f"{self.path / name} must hold an object of settings, not a {type(found).__name__}"
+            )
+        return found
+
     def append(self, name: str, *rows: Mapping[str, object]) -> None:
         """Add rows at the end, at once; where the disk takes only a part of them, nothing of it stays."""
         self.append_text(name, "".join(json_text(row) + "\n" for row in rows))

@@ -86,7 +86,7 @@ def _read(label: str, path: Path) -> RecordedRun:
     rows = folder.read_rows("metrics.jsonl")
     if not rows:
         raise UserError(f"{path} has no evaluation yet")
-    config = folder.read_json("config.json")
+    config = folder.read_object("config.json")
     try:
         engine = str(config["engine"]["name"])
         float(rows[-1]["epoch"]), float(rows[-1]["time"])
