@@ -12,7 +12,8 @@ does so at its next step.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from swiftfl.client import Client, State
 from swiftfl.rules import UpdateRule
@@ -43,13 +44,35 @@ class Algorithm(Protocol[V]):
 
 WaitFreeAlgorithm = Algorithm[WaitFree]
 
+W = TypeVar("W", bound=Verb)
+
+
+@dataclass(frozen=True)
+class Around(Generic[W]):
+    """What an algorithm around an algorithm has of the inner one; its `step` looks at the verbs that pass."""
+
+    algorithm: Algorithm[W]
+
+    @property
+    def name(self) -> str:
+        return self.algorithm.name
+
+    @property
+    def in_rounds(self) -> bool:
+        return self.algorithm.in_rounds
+
+    @property
+    def rule(self) -> UpdateRule:
+        return self.algorithm.rule
+
+
 FirstMessage: TypeAlias = Callable[[Vector], Vector]
 """From x0 to what a mailbox holds at first, of algorithms that do not publish their models."""
 
 
 def _unwrapped(algorithm: object) -> object:
     """What stands inside of algorithms around an algorithm (`moments`, `robust`)."""
-    while hasattr(algorithm, "algorithm"):
+    while isinstance(algorithm, Around):
         algorithm = algorithm.algorithm
     return algorithm
 
@@ -71,7 +94,7 @@ ClientCheck: TypeAlias = Callable[[Client], None]
 
 def client_check_of(algorithm: Algorithm[Verb]) -> ClientCheck | None:
     """An algorithm that cannot run with any weights has a method `check(client)`, which says why not."""
-    while not hasattr(algorithm, "check") and hasattr(algorithm, "algorithm"):
+    while not hasattr(algorithm, "check") and isinstance(algorithm, Around):
         algorithm = algorithm.algorithm  # what is around it may have a check, too, which asks the inner one
     check: ClientCheck | None = getattr(algorithm, "check", None)
     return check

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from swiftfl.algorithm import Algorithm
+from swiftfl.algorithm import Around
 from swiftfl.client import Client, State
-from swiftfl.rules import UpdateRule, first_memory
+from swiftfl.rules import first_memory
 from swiftfl.verbs import AllReduce, AverageWith, Gather, Mix, Overlapped, Verb
 
 V = TypeVar("V", bound=Verb)
@@ -33,22 +33,8 @@ def averages(verb: Verb) -> bool:
 
 
 @dataclass(frozen=True)
-class ResetMoments(Generic[V]):
+class ResetMoments(Around[V]):
     """An algorithm whose clients begin with fresh memory after each step in which they averaged."""
-
-    algorithm: Algorithm[V]
-
-    @property
-    def name(self) -> str:
-        return self.algorithm.name
-
-    @property
-    def in_rounds(self) -> bool:
-        return self.algorithm.in_rounds
-
-    @property
-    def rule(self) -> UpdateRule:
-        return self.algorithm.rule
 
     def step(self, me: Client, s: State) -> Generator[V, object, State]:
         averaged, reply = False, None

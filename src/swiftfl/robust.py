@@ -8,37 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from swiftfl.algorithm import Algorithm, client_check_of
+from swiftfl.algorithm import Around, client_check_of
 from swiftfl.client import Client, State
 from swiftfl.errors import UserError
 from swiftfl.mixing import MixRule
 from swiftfl.moments import averages
-from swiftfl.rules import UpdateRule
 from swiftfl.verbs import Mix, Verb
 
 V = TypeVar("V", bound=Verb)
 
 
 @dataclass(frozen=True)
-class RobustMixing(Generic[V]):
+class RobustMixing(Around[V]):
     """An algorithm whose mixes follow a rule."""
 
-    algorithm: Algorithm[V]
     mixing: MixRule
-
-    @property
-    def name(self) -> str:
-        return self.algorithm.name
-
-    @property
-    def in_rounds(self) -> bool:
-        return self.algorithm.in_rounds
-
-    @property
-    def rule(self) -> UpdateRule:
-        return self.algorithm.rule
 
     def check(self, client: Client) -> None:
         """Of the algorithm, if it has one, and then of the rule."""
