@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import swiftfl
-from swiftfl.algorithm import Algorithm
+from swiftfl.algorithm import Algorithm, Around
 from swiftfl.algorithms import Swift
 from swiftfl.client import Client, State
 from swiftfl.costs import Costs
@@ -24,7 +24,6 @@ from swiftfl.data.batches import NoSamples
 from swiftfl.engines import SampledEngine, Setup, VirtualEngine
 from swiftfl.graph import Topology, communication_coefficients
 from swiftfl.reproduce.parts import Parameters, Part, Result
-from swiftfl.rules import UpdateRule
 from swiftfl.schedule import constant
 from swiftfl.verbs import Fetched, Verb
 from swiftfl.workload.quadratic import Linear
@@ -71,17 +70,10 @@ def predicted(own: float, age: float) -> float:
 
 
 @dataclass(frozen=True)
-class Observed:
+class Observed(Around[Verb]):
     """An algorithm whose ages are kept as they are seen."""
 
-    algorithm: Algorithm[Verb]
     seen: list[float] = field(default_factory=list)
-    in_rounds: ClassVar[bool] = False
-    name: str = "observed"
-
-    @property
-    def rule(self) -> UpdateRule:
-        return self.algorithm.rule
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         step, reply = self.algorithm.step(me, s), None
