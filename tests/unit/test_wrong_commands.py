@@ -10,6 +10,7 @@ import pytest
 from swiftfl.cli.main import run_command
 
 COMMAND_LINES = [
+    ("run digits --workers 0", "--workers 0: it must be auto, or a number of processes"),
     ("run", "recipe"),
     ("runn digits", "runn"),
     ("run digits --epoch", "--epoch needs a value"),
