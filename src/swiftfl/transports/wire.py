@@ -24,15 +24,13 @@ import struct
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from swiftfl.transports.codec import Bytes, Codec, decode
-from swiftfl.vector import Vector
+from swiftfl.transports.codec import Bytes
 
 log = logging.getLogger(__name__)
 
@@ -256,25 +254,3 @@ class Incoming:
 
     def _forget(self) -> None:
         self._header, self._data, self._arrived = None, bytearray(), 0
-
-
-def read_model(message: WireMessage, codec: Codec, size: int, dtype: npt.DTypeLike) -> Vector:
-    """The model of a message, all of its numbers finite; read-only."""
-    return finite_model(lambda: decode(codec, message.data, size, dtype))
-
-
-def finite_model(make: Callable[[], Vector]) -> Vector:
-    """What `make` decodes, refused unless all of its numbers are finite."""
-    try:
-        x = make()
-    except ValueError as error:
-        raise RefusedError(Refusal.UNDECODABLE, str(error)) from None
-    if not is_finite(x):
-        raise RefusedError(Refusal.NOT_FINITE)
-    return x
-
-
-def is_finite(x: Vector) -> bool:
-    """A sum is twenty times as fast as looking at every number; it may overflow where no number does."""
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(x.sum())) or bool(np.isfinite(x).all())
