@@ -13,14 +13,22 @@ _WIDE = 160
 
 
 def screen_table(table: Table, width: int) -> Screen:
-    """A line per run, or where the terminal is narrow a line per number; no line for what nobody has."""
+    """A line per run, or a line per number where that is narrower and the terminal is, too; no line for what
+    nobody has."""
     lines = [list(table.columns), *table.cells()]
-    if width < min(_WIDE, _needed(lines)):
-        lines = [list(line) for line in zip(*lines, strict=True)]
+    turned = [list(line) for line in zip(*lines, strict=True)]
+    if _needed(turned) < _needed(lines) and width < min(_WIDE, _needed(lines)):
+        lines = turned
     lines = [line for line in lines if any(line[1:])]
     screen = Screen(box=box.SIMPLE_HEAD)
+    short = max(len(line[0]) for line in lines) <= width // 3  # then headings are folded, and no names
     for number, heading in enumerate(lines[0]):
-        screen.add_column(heading, justify="right" if number else "left", overflow="fold")
+        screen.add_column(
+            heading,
+            justify="right" if number else "left",
+            overflow="fold",
+            no_wrap=short and not number,
+        )
     for line in lines[1:]:
         screen.add_row(*line)
     return screen
