@@ -79,3 +79,13 @@ def test_who_was_gone_gets_the_newest_when_it_is_back(world: World) -> None:
     world.sender.again(2)
     world.turn(0, 1, 2)
     assert (world.got(2), world.sent) == (1.0, 2)
+
+
+def test_who_is_no_longer_gone_gets_what_it_missed_without_being_named(world: World) -> None:
+    """Notes and orders are put seldom: whoever comes back must not have to wait for the next one."""
+    world.ends[0].gone.add(2)
+    world.put(1.0, 1)
+    world.turn(0, 1, 2)
+    world.ends[0].gone.discard(2)
+    world.turn(0, 1, 2)
+    assert (world.got(2), world.sent) == (1.0, 2)
