@@ -28,6 +28,7 @@ PRINTED = {
     "ranks of MPI: skipped (MPI is not installed: pip install 'swiftfl[mpi]')\n",
     "rivals": "gossipy: skipped (No module named 'gossipy'; pip install gossipy-dfl, or --gossipy PATH)\n"
     "D-SGD      over its floor: authors  1.165   here  1.158   here / authors  0.994\n",
+    "slow_links": "ratio: 1.012\n",
     "million": "copies of all models, 10,000 clients of the MLP: 3.97 (at most 4: kept)\n"
     "ring, GB of 1,000,000 clients: 12.50 (at most 16: kept)\n",
 }
@@ -52,6 +53,7 @@ def test_values_verdicts_and_what_was_not_measured(bench: ModuleType) -> None:
     assert rows["simulator, CNN 28x28, n = 16, two processes"][-5:] == ["1.81", "a", "bare", "loop", "kept"]
     assert rows["memory, 10,000 clients of an MLP: copies of all models"][-2:] == ["3.97", "kept"]
     assert rows["memory, a million clients in a ring, GB"][-2:] == ["12.5", "kept"]
+    assert rows["a node's step beside a slow link, 45 MB"][-3:] == ["1.012", "alone", "kept"]
     assert rows["publish, 45 MB"][-4:] == ["0.94", "a", "copy", "kept"]
     assert rows["fetch, 0.4 MB, ms"][-2:] == ["0.0104", "kept"]
     assert rows["11.2 million parameters: the host's part, copies"][-4:] == ["8.32", "a", "copy", "MISSED"]
