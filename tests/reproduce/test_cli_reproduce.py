@@ -73,7 +73,7 @@ def test_one_command_writes_everything_and_again_nothing(
         (("baseline", "--seeds", 0), "--seeds"),
         (("baseline", "--jobs", 0), "--jobs"),
         (("baseline", "--model", "resnet18"), "--scale paper"),
-        (("baseline", "--engine", "local", "--device", "cuda"), "cpu"),
+        (("baseline", "--engine", "local", "--device", "cuda:99"), "cannot be used here"),
         (("baseline", "--out", "/proc/nowhere"), "/proc/nowhere"),
         (("baseline", "--scale", "small", "--data", "/nowhere"), "--data DIR"),
         (("all", "--scale", "small"), "--data DIR"),
