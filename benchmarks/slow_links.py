@@ -156,7 +156,7 @@ def measure(steps: int) -> dict[str, float]:
     finally:
         for process in started:
             process.kill()
-            process.wait()
+            process.communicate()  # which also closes its pipes
         link.close()
     alone = (before["step"] + after["step"]) / 2
     return {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -61,7 +61,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
             )
             opened = OpenedPage(context.new_page())
             opened.page.on("request", lambda request: opened.requests.append(request.url))
-            opened.page.on("requestfailed", lambda request: opened.complaints.append(request.url))
+            opened.page.on("requestfailed", lambda request: _note_failed(request, opened.complaints))
             opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
             opened.page.on("console", lambda message: _note(message, opened.complaints))
             address = place if isinstance(place, str) else place.resolve().as_uri()
@@ -69,6 +69,12 @@ def open_page(browser: Browser) -> Iterator[Open]:
             return opened
 
         yield open_place
+
+
+def _note_failed(request: Request, complaints: list[str]) -> None:
+    """A view that is left gives up what it was still asking for: that is no failure."""
+    if request.failure != "net::ERR_ABORTED":
+        complaints.append(f"{request.url}: {request.failure}")
 
 
 def _note(message: ConsoleMessage, complaints: list[str]) -> None:
