@@ -25,6 +25,8 @@ def how_to_start(config: Config, devices: Sequence[str] | None = None) -> tuple[
     they have a GPU to use and all that they need can be sent.
     """
     start, device = config.engine.live.start, config.model.device
+    if not device.startswith(("auto", "cpu", "cuda")):
+        raise UserError(f"device {device!r} cannot be used with engine local: say cpu, cuda or auto")
     obstacle = cannot_be_sent(config)
     if start == "spawn":
         if obstacle:
