@@ -100,6 +100,19 @@ def client_check_of(algorithm: Algorithm[Verb]) -> ClientCheck | None:
     return check
 
 
+Resumed: TypeAlias = Callable[[State], State]
+
+
+def resumed_of(algorithm: Algorithm[Verb]) -> Resumed | None:
+    """An algorithm whose clients cannot simply go on from live saves has a method `resumed(state)`.
+
+    What was under way when a live run stopped is lost, and who was killed goes on from an older step. The
+    method gives the state from which a client goes on then, all of them together.
+    """
+    resumed: Resumed | None = getattr(_unwrapped(algorithm), "resumed", None)
+    return resumed
+
+
 def first_message_of(algorithm: Algorithm[Verb]) -> FirstMessage | None:
     """An algorithm that sends something else than its model has a method `first_message(x0)`.
 

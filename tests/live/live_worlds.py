@@ -143,6 +143,26 @@ def under_way(engine: LocalEngine, c: int = 3) -> None:
     until(lambda: min(steps(engine)) >= c, f"step {c} of every client")
 
 
+def stopped_resumed_and_replayed(setup: Setup, folder: Path) -> list[Vector]:
+    """The models of a run that is stopped in its middle and goes on to its end; a replay gives the same."""
+    with running(setup, folder) as engine:
+        under_way(engine, 5)
+        engine.stop()
+        assert engine.wait(LIMIT)
+        assert engine.stopped
+    return resumed_and_replayed(setup, folder)
+
+
+def resumed_and_replayed(setup: Setup, folder: Path) -> list[Vector]:
+    """The models of a run that goes on to its end; a replay gives the same."""
+    with resumed(setup, folder) as engine:
+        assert engine.wait(LIMIT)
+        live = engine.models
+    for mine, again in zip(live, replay(setup, folder), strict=True):
+        np.testing.assert_array_equal(mine, again)
+    return live
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs (one that is dead but not yet waited for does not)."""
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from in_process_wire import Hub
-from live_worlds import LIMIT, live_setup, replay, resumed, running, under_way
+from live_worlds import live_setup, stopped_resumed_and_replayed
 from mpi_jobs import end, needs_mpi, no_job_is_left, swiftfl
 from test_codecs import PAIR, SIZE, in_memory, in_shared_memory, models, read
 
@@ -99,16 +99,7 @@ def test_a_live_run_stops_goes_on_and_is_replayed(rounds: bool, name: str, tmp_p
         live_setup(algorithm, seconds=0.002, method=method, epochs=8, hold=10, dimension=50),
         codec=make_codec(name),
     )
-    folder = tmp_path / "clients"
-    with running(setup, folder) as engine:
-        under_way(engine, 5)
-        engine.stop()
-        assert engine.wait(LIMIT)
-    with resumed(setup, folder) as engine:
-        assert engine.wait(LIMIT)
-        live = engine.models
-    for mine, again in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, again)
+    stopped_resumed_and_replayed(setup, tmp_path / "clients")
 
 
 @needs_mpi

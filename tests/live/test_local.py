@@ -27,12 +27,13 @@ from swiftfl.algorithms import (
     AdPsgd,
     AllReduceSgd,
     AsyncGossip,
+    DivShare,
     FedAvg,
     Gossip,
     Matcha,
-    OverlappedSgp,
     Prague,
     QuasiGlobal,
+    Sgp,
     SoftDsgd,
     Swarm,
     Swift,
@@ -66,6 +67,7 @@ IN_ROUNDS = [
     Prague(swiftfl.ring(4)),
     QuasiGlobal(),
     SoftDsgd(),
+    Sgp(directed(swiftfl.ring(4), "both"), SgdRule(0.5)),
 ]
 
 
@@ -134,10 +136,10 @@ def test_shared_cells_run_and_cannot_be_replayed(algorithm, tmp_path: Path) -> N
         replay(setup, tmp_path / "clients")
 
 
-def test_messages_that_are_no_models_are_refused() -> None:
-    setup = live_setup(OverlappedSgp(directed(swiftfl.ring(4), "both")), epochs=6)
+def test_fragments_are_refused() -> None:
+    setup = live_setup(DivShare(fragments=2), epochs=6)
     with (
-        pytest.raises(UserError, match=r"sgp sends more than its model, .*: use --engine virtual or sampled"),
+        pytest.raises(UserError, match=r"divshare sends fragments .*: use --engine virtual or sampled"),
         running(setup),
     ):
         pass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, live_setup, replay, resumed, running, under_way
+from live_worlds import live_setup, replay, stopped_resumed_and_replayed
 
 import swiftfl
 from swiftfl.algorithm import Algorithm
@@ -46,15 +46,7 @@ def test_a_run_stops_goes_on_and_is_replayed(algorithm: Algorithm[Verb], method:
     )
     setup = replace(setup, codec=poisoned)
     folder = tmp_path / "clients"
-    with running(setup, folder) as engine:
-        under_way(engine, 5)
-        engine.stop()
-        assert engine.wait(LIMIT)
-    with resumed(setup, folder) as engine:
-        assert engine.wait(LIMIT)
-        live = engine.models
-    for mine, again in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, again)
+    live = stopped_resumed_and_replayed(setup, folder)
     plain = replay(replace(setup, algorithm=algorithm), folder)
     assert any((mine != other).any() for mine, other in zip(live, plain, strict=True))
 

@@ -22,8 +22,8 @@ Deviations: a client sends to each out-neighbour in every step (the paper's runs
 turn). The overlapped form never blocks (the paper's does after tau steps without a message). A client whose
 weight has fallen below `least` keeps its mass in that step: otherwise one whose receivers are slow, or have
 finished, would give away all of it, and step_size / w_i, by which its model moves, would grow without
-bound. Momentum and weight decay act on gradients, as in the update rule. Live engines have no room for
-messages that are longer than the model.
+bound. Momentum and weight decay act on gradients, as in the update rule. What would go to a neighbour that
+is known to be lost stays with the sender, if messages go both ways between them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from swiftfl.rules import Remembering, SgdRule, UpdateRule
 from swiftfl.sample import Slope
 from swiftfl.schedule import PushForm
 from swiftfl.vector import Memory, Vector, advance, finite, narrow, wide
-from swiftfl.verbs import Exchange, Fetch, Gradient, Publish, Verb, WaitFree
+from swiftfl.verbs import Exchange, Fetch, Gradient, Inbox, Publish, Verb, WaitFree
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ class PushSum:
     least: float = 0.5
     name: str = "sgp"
     fixed_network: ClassVar[bool] = True
-    only_simulated: ClassVar[str] = "sends more than its model"
 
     def first_message(self, x: Vector) -> Vector:
         """What a mailbox holds before anything was sent."""
@@ -80,6 +79,11 @@ class PushSum:
             return np.zeros_like(mass)
         return mass / (1 + len(self.graph.out[me.index]))
 
+    def taken(self, me: Client, inbox: Inbox) -> int:
+        """By how many out-neighbours a share is taken: those who are known to be lost take none."""
+        into = self.graph.into[me.index]
+        return sum(k in inbox or k not in into for k in self.graph.out[me.index])
+
     def after(self, s: State, mass: Vector, memory: Memory) -> State:
         model = (mass[:-1] / mass[-1]).astype(s.x.dtype, copy=False)
         return State(model, s.c + 1, {**memory, "mass": narrow(mass, s.x.dtype)})
@@ -97,7 +101,7 @@ class Sgp(PushSum):
         share, out = self.share(me, mass), self.graph.out[me.index]
         message = narrow(share, s.x.dtype)
         inbox = yield from Exchange(message, self.graph.into[me.index], round=s.c, to=out)
-        mass = mass - len(out) * wide(message, s.x)
+        mass = mass - self.taken(me, inbox) * wide(message, s.x)
         for k in self.graph.into[me.index]:
             if k in inbox:
                 mass += wide(inbox[k], s.x)
@@ -115,6 +119,10 @@ class OverlappedSgp(PushSum):
         seen = np.zeros(self.graph.most_into * nothing.size, dtype=x.dtype)
         return {"mass": narrow(np.append(x, 1.0), x.dtype), "sent": nothing, "seen": seen}
 
+    def resumed(self, s: State) -> State:
+        """Sums of clients that were saved at different times do not fit: all begin anew from their models."""
+        return State(s.x, s.c, {**s.memory, **self._first(s.x)})
+
     def step(self, me: Client, s: State) -> Generator[WaitFree, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
         mass, memory = self.moved(me, s, slope)
@@ -124,8 +132,8 @@ class OverlappedSgp(PushSum):
         before = wide(s.memory["sent"], s.x)
         sent = narrow(before + self.share(me, mass), s.x.dtype)
         yield from Publish(sent, out, version=s.c)
-        mass = mass - len(out) * (wide(sent, s.x) - before)  # exactly what the receivers will find
         inbox = yield from Fetch(into)
+        mass = mass - self.taken(me, inbox) * (wide(sent, s.x) - before)  # what the receivers will find
         seen = s.memory["seen"].copy()
         for position, k in enumerate(into):
             if k in inbox:

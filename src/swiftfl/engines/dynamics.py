@@ -85,6 +85,11 @@ class Dynamics:
     keep_objective: bool = False
     measure_every: int = 20
 
+    @property
+    def changing(self) -> bool:
+        """Whether anything changes by itself: clients, links, or the coefficients by measured rates."""
+        return bool(self.changes) or self.rates != Rates() or self.measured
+
     def check(self, n: int) -> None:
         for change in self.changes:
             change.check(n)

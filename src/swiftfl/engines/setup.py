@@ -14,6 +14,7 @@ from swiftfl.algorithm import (
     client_check_of,
     first_message_of,
     relies_on_the_start,
+    resumed_of,
     why_only_simulated,
 )
 from swiftfl.client import Client, State
@@ -116,17 +117,27 @@ def own_messages(setup: Setup) -> FirstMessage | None:
     if unlike_models and not isinstance(setup.codec(), Identity):
         raise UserError(f"{name} does not send models, which is what codecs are for: leave out the codec")
     if setup.network is not None and relies_on_the_start(setup.algorithm):
-        raise UserError(f"{name} relies on the clients and links of the start: its network cannot change")
+        changing = setup.network().dynamics.changing
+        if changing or setup.ccs == "distributed":
+            raise UserError(f"{name} relies on the clients and links of the start: its network cannot change")
     return first
 
 
-def refuse_in_live(algorithm: Algorithm[Verb]) -> None:
-    """Live engines carry whole models, and each client reaches its own cell and its neighbours' only."""
-    why = why_only_simulated(algorithm)
+def refuse_in_live(setup: Setup, restarts: bool) -> FirstMessage | None:
+    """What live engines cannot do for an algorithm; `restarts` says whether lost clients come back.
+
+    They carry vectors of one length, and each client reaches its own cell and its neighbours' only. Gives
+    what `own_messages` does.
+    """
+    name, why = setup.algorithm.name, why_only_simulated(setup.algorithm)
     if why is not None:
+        raise UserError(f"{name} {why}, which processes cannot do yet: use --engine virtual or sampled")
+    if restarts and relies_on_the_start(setup.algorithm):
         raise UserError(
-            f"{algorithm.name} {why}, which processes cannot do yet: use --engine virtual or sampled"
+            f"{name} relies on the clients of the start: one that is lost cannot come back "
+            "(leave out engine.live.restart_lost)"
         )
+    return own_messages(setup)
 
 
 _OF_AN_ALGORITHM = ("name", "in_rounds", "rule", "step")  # the members of `Algorithm`
@@ -225,6 +236,11 @@ class Setup:
         """A client that starts from model x at step c, with nothing to remember yet."""
         x = placed(self.workload, x)
         return State(x, c, self.algorithm.rule.init(x))
+
+    def resumed(self, state: State) -> State:
+        """From where a live client goes on that was saved in this state."""
+        resumed = resumed_of(self.algorithm)
+        return state if resumed is None else resumed(state)
 
     def placed(self, state: State) -> State:
         """A state from elsewhere, its vectors where the workload computes."""

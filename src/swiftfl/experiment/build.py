@@ -143,7 +143,7 @@ def _build(config: Config, given: Given, client: int | None) -> Parts:
         workers=AUTO if config.engine.workers == "auto" else config.engine.workers,
     )
     if config.engine.real:
-        refuse_in_live(setup.algorithm)
+        refuse_in_live(setup, config.engine.live.restart_lost)
     else:
         own_messages(setup)  # or says why not
     check_memory(config.engine.name, graph.n, workload, setup.algorithm.rule)

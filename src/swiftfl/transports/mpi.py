@@ -137,10 +137,15 @@ class MpiJob:
         return name
 
     def connect(
-        self, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec = Identity
+        self,
+        neighbours: Sequence[Sequence[int]],
+        x0: Vector,
+        codec: MakeCodec = Identity,
+        shown: Vector | None = None,
     ) -> MessageTransport:
         """This rank's end of a new transport; all ranks call it together."""
-        return MessageTransport(MpiWire(self._mpi, self._comm.Dup()), neighbours, x0, codec)
+        wire = MpiWire(self._mpi, self._comm.Dup())
+        return MessageTransport(wire, neighbours, x0, codec, shown=shown)
 
     def part(self, n: int) -> MpiJob | None:
         """The first n ranks as a world of their own, for them; all call it together."""

@@ -8,7 +8,7 @@ what it tells the engine).
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from swiftfl.engines.live.status import HOLDS, Tally
 from swiftfl.engines.setup import Setup
 from swiftfl.engines.terms import Terms
 from swiftfl.transports.base import Stopped, Transport
+from swiftfl.vector import Vector
 from swiftfl.verbs import Verb
 
 Outcome = Literal["stopped", "finished", "left"]
@@ -46,10 +47,13 @@ class LiveClient:
         terms: Terms,
         tally: Tally | None = None,
         facts: StepFacts | None = None,
+        show: Callable[[Vector, int], None] | None = None,
     ) -> None:
+        """`show` takes models for whoever evaluates, with their versions; by default the transport does."""
         self.setup, self.index, self.incarnation = setup, index, incarnation
         self.state = state = setup.placed(state)
         self.transport, self.control = transport, control
+        self.show = transport.show if show is None else show
         self.journal, self.saver, self.facts = journal, saver, facts
         self.tally = tally or Tally()
         self.server = VerbServer(setup, index, state.x, incarnation, transport, control, journal, self.tally)
@@ -154,15 +158,20 @@ class LiveClient:
 
         Where clients meet in rounds, nobody reads it: they exchange their models.
         """
-        if not self.setup.algorithm.in_rounds:
+        if not self.server.sends_models:
+            self._show_model()  # mailboxes hold the first message
+        elif not self.setup.algorithm.in_rounds:
             x, self.server.publishes = first_published(self.setup, self.me, self.state)
             self.server.send(x, self.state.c)
 
     def _show(self) -> None:
         """Let whoever evaluates see the model, if it is asked for."""
-        if self.control.wants_model(self.server.publishes):
-            self.transport.show(self._current().x, version(self.incarnation, self.state.c))
+        if self.control.wants_model(self.server.publishes and self.server.sends_models):
+            self._show_model()
         self.control.hand_over(self.state.x, version(self.incarnation, self.state.c))
+
+    def _show_model(self) -> None:
+        self.show(self._current().x, version(self.incarnation, self.state.c))
 
     def _stop(self) -> Outcome:
         self._report()
@@ -173,7 +182,10 @@ class LiveClient:
 
     def finish(self) -> Outcome:
         """The last model stays with the neighbours, and nobody waits for this client any more."""
-        self.server.send(self.state.x, self.state.c)
+        if self.server.sends_models:
+            self.server.send(self.state.x, self.state.c)
+        else:
+            self._show_model()
         self.transport.finish()
         self.journal.end(self.state.c)
         self._report()

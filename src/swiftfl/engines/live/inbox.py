@@ -260,15 +260,23 @@ class NewestInbox(LazyInbox, Fetched):
 class RoundInbox(LazyInbox):
     """The neighbours' models of one round: using one waits for it, unless its client is gone.
 
-    A neighbour that has finished takes part with the last model that it published. One model at a time is
-    held: its client goes on when it is let go, and others may be long in coming.
+    A neighbour that has finished takes part with the last model that it published; nobody stands for it where
+    messages are no `models`. One model at a time is held: its client goes on when it is let go, and others
+    may be long in coming.
     """
 
     at_once: ClassVar[int] = 1
 
-    def __init__(self, transport: Transport, neighbours: Sequence[int], round: int, gate: Gate) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        neighbours: Sequence[int],
+        round: int,
+        gate: Gate,
+        models: bool = True,
+    ) -> None:
         super().__init__(neighbours)
-        self._transport, self._gate, self._round = transport, gate, round
+        self._transport, self._gate, self._round, self._models = transport, gate, round, models
         self._taken: set[int] = set()
 
     def take(self, k: int, use: Callable[[Vector], object], look: bool) -> bool:
@@ -284,7 +292,7 @@ class RoundInbox(LazyInbox):
         try:
             taken = self._transport.collect(k, self._round, admit)
         except Finished:
-            return bool(self._transport.read(k, admit))
+            return self._models and bool(self._transport.read(k, admit))
         except Lost:
             return False
         if taken:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from swiftfl.algorithm import first_message_of
 from swiftfl.client import State
 from swiftfl.engines.discard import contribution, kept
 from swiftfl.engines.live.announced import first_published, sent_already
@@ -84,6 +85,9 @@ class Replay:
         self._offer_uses = self._offers_used()
         self._reach_offers()
         self.x0 = setup.workload.initial(setup.seed)
+        first_message = first_message_of(setup.algorithm)
+        self.sends_models = first_message is None
+        self.first_message = self.x0 if first_message is None else first_message(self.x0)
         self.steps = 0
         self._moved = False
         self._kept: dict[ModelName, Vector] = {}
@@ -150,14 +154,14 @@ class Replay:
     def _play(self, incarnation: Incarnation) -> Waiting:
         """Takes the steps of an incarnation; yields after each, and whenever something is not there yet."""
         state = yield from self._first_state(incarnation)
-        if not self.setup.algorithm.in_rounds:
+        if self.sends_models and not self.setup.algorithm.in_rounds:
             self._publish(incarnation, state.c, self._first_published(incarnation, state))
         while True:
             if state.c == incarnation.target and self._has_finished(incarnation, state):
-                self._publish(incarnation, state.c, state.x)
+                self._publish_model(incarnation, state)
             self._keep(incarnation, state)
             if state.c == incarnation.target:
-                self._publish(incarnation, state.c, state.x)
+                self._publish_model(incarnation, state)
                 self._final[incarnation.client, incarnation.number] = state
                 self._moved = True
             if state.c >= incarnation.target and not self._offers_more(incarnation, state):
@@ -191,7 +195,7 @@ class Replay:
                 yield
             saved, memory = self._saved[name]
             self._sender(incarnation).codec.restore(memory)
-            return State(saved.x, incarnation.c, saved.memory)
+            return self.setup.resumed(State(saved.x, incarnation.c, saved.memory))
         wanted = incarnation.source[0], incarnation.source[1]
         if self._copies_a_save(incarnation):
             while wanted not in self._exact:
@@ -303,13 +307,18 @@ class Replay:
                 self._kept[name] = sender.image
             self._moved = True
 
+    def _publish_model(self, incarnation: Incarnation, state: State) -> None:
+        """Where messages are models, the last one stays with the neighbours."""
+        if self.sends_models:
+            self._publish(incarnation, state.c, state.x)
+
     def _is_there(self, name: ModelName) -> bool:
         return name[1] == 0 or name in self._kept
 
     def _use(self, name: ModelName) -> Vector:
         """A version that was needed; after its last use it is dropped."""
         if name[1] == 0:
-            return self.x0
+            return self.first_message
         self._uses[name] -= 1
         return self._kept[name] if self._uses[name] else self._kept.pop(name)
 

@@ -236,7 +236,7 @@ def load_start(folder: Path | None, setup: Setup, i: int, start: Start | None, c
         if (saved.incarnation, saved.state.c) != (start.incarnation, start.saved_c):
             continue
         if start.client == i:
-            state = State(saved.state.x, start.c, saved.state.memory)
+            state = setup.resumed(State(saved.state.x, start.c, saved.state.memory))
             return FirstState(state, saved.tally, "save", (saved.incarnation, saved.state.c), saved.codec)
         source = (start.client, version(saved.incarnation, saved.state.c))
         return FirstState(setup.first_state(saved.state.x, start.c), Tally(), "model", source)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from swiftfl.algorithm import first_message_of
 from swiftfl.client import State
 from swiftfl.engines.discard import contribution, discard_message, movable
 from swiftfl.engines.live.announced import sent_already
@@ -65,7 +66,9 @@ class VerbServer:
         self.setup, self.index, self.incarnation = setup, index, incarnation
         self.transport, self.control, self.journal, self.tally = transport, control, journal, tally
         self.cell = Cell(transport, x, setup.own_buffers)
-        self.gate = Gate(x, tally.refused)
+        first_message = first_message_of(setup.algorithm)
+        self.sends_models = first_message is None
+        self.gate = Gate(x if first_message is None else first_message(x), tally.refused)
         self.ages = ModelAges(setup, transport, self.gate, tally)
         self.in_rounds = setup.algorithm.in_rounds
         self.began = time.perf_counter()
@@ -273,7 +276,7 @@ class VerbServer:
             self.transport.offer(verb.x, verb.round, verb.receivers)
             self.tally.traffic.exchange(verb, self._bytes_of(verb.x))
         self._communicated()
-        inbox = RoundInbox(self.transport, verb.neighbours, verb.round, self.gate)
+        inbox = RoundInbox(self.transport, verb.neighbours, verb.round, self.gate, self.sends_models)
         self._add_inbox(inbox)
         return inbox
 

@@ -46,10 +46,12 @@ class SupervisedRun:
         facts: FactsPlan | None = None,
         status: StatusTable | None = None,
     ) -> None:
-        refuse_in_live(setup.algorithm)
+        first_message = refuse_in_live(setup, options.restart_lost)
         self.setup, self.n, self.folder, self.options, self.facts = setup, setup.n, folder, options, facts
         self.resume = resume or ResumePoint.first(setup.n)
         self.x0 = setup.workload.initial(setup.seed)
+        self.sends_models = first_message is None
+        self.first_message = self.x0 if first_message is None else first_message(self.x0)
         self.supervisor = Supervisor(setup, options, clients, self.resume.elapsed, notice_seconds, status)
         self.status, self.network = self.supervisor.status, self.supervisor.network
         for i, start in enumerate(self.resume.starts):

@@ -41,8 +41,10 @@ class MessageTransport:
         incarnation: int = 0,
         empty: bool = False,
         refusing: Callable[[int, str], None] | None = None,
+        shown: Vector | None = None,
     ) -> None:
-        """Mailboxes hold x0 at first, unless they are to be `empty`. Who is started again has a larger
+        """Mailboxes hold x0 at first, unless they are to be `empty`; what is shown to whoever evaluates is
+        of the size of x0, or of `shown`. Who is started again has a larger
         `incarnation` than before, by which others know its messages from older ones. `refusing` is told of
         models that cannot be decoded, with their sender."""
         self._first_table = incarnation << 32
@@ -59,7 +61,8 @@ class MessageTransport:
             k: NewestReceiver(self.progress, MODEL, k, x0, self.codec, empty, refusing)
             for k in self.neighbours
         }
-        self._shown_out = NewestSender(self.progress, SHOWN, x0, [k for k in (ROOT,) if k != self.i])
+        like = x0 if shown is None else shown
+        self._shown_out = NewestSender(self.progress, SHOWN, like, [k for k in (ROOT,) if k != self.i])
         self.shown: Vector | None = None  # the root's own
         near = {*self.neighbours, ROOT} - {self.i}
         self._note = np.zeros(1 + max((len(those) for those in neighbours), default=0))

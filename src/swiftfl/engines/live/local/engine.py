@@ -40,7 +40,7 @@ from swiftfl.engines.threads import one_thread
 from swiftfl.errors import UserError
 from swiftfl.recycled import LARGE
 from swiftfl.transports.base import MakePlan, Observer, TransportPlan
-from swiftfl.transports.codec import measured
+from swiftfl.transports.codec import Identity, measured
 from swiftfl.transports.shared_memory import SharedMemory
 from swiftfl.vector import Vector
 
@@ -80,6 +80,7 @@ class LocalEngine(SupervisedRun):
         self._failure: Exception | None = None
         self._closed = False
         self._plan: TransportPlan | None = None
+        self._models: TransportPlan | None = None  # for whoever evaluates, where messages are no models
         self._observer: Observer | None = None
         self._channel: ControlChannel | None = None
         self.fork_server: ForkServer | None = None
@@ -95,13 +96,23 @@ class LocalEngine(SupervisedRun):
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
         neighbours, codec = self.neighbourhoods(), partial(measured, setup.codec)
-        self._plan = self._make_plan(neighbours, self.x0, codec, in_rounds)
+        self._plan = self._make_plan(neighbours, self.first_message, codec, in_rounds)
+        if not self.sends_models:
+            self._models = self._make_plan([()] * self.n, self.x0, Identity, in_rounds)
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(self.n)]
         self._channel = ControlChannel([ours for ours, _ in pairs], self.status, in_rounds)
         theirs = dict(enumerate(end for _, end in pairs))
         session = self.resume.session
         worker = Worker(
-            setup, self.options, self.status, self._plan, theirs, self.folder, session, self.facts
+            setup,
+            self.options,
+            self.status,
+            self._plan,
+            theirs,
+            self.folder,
+            session,
+            self.facts,
+            self._models,
         )
         if self.x0.size >= LARGE:
             kernels.compiled()  # once, here, and not by every client at its first step
@@ -110,7 +121,7 @@ class LocalEngine(SupervisedRun):
         self.fork_server = ForkServer(worker.run if spawned is None else spawned.run)
         for end in theirs.values():
             end.close()
-        self._observer = self._plan.observe()
+        self._observer = (self._models or self._plan).observe()
         for text in self.resume.notes:
             self.supervisor.warn(text)
         told = {} if self.supervisor.own_ccs is None else self.first_assignments()
@@ -143,7 +154,7 @@ class LocalEngine(SupervisedRun):
         self.supervisor.over.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
-        for part in (self.fork_server, self._observer, self._plan, self._channel):
+        for part in (self.fork_server, self._observer, self._plan, self._models, self._channel):
             if part is not None:
                 part.close()
         if self._status_file >= 0:
@@ -167,7 +178,8 @@ class LocalEngine(SupervisedRun):
     @property
     def models_in_memory(self) -> int:
         """One per client, and what the transport keeps."""
-        return self.n + (0 if self._plan is None else self._plan.models_in_memory)
+        plans = [plan for plan in (self._plan, self._models) if plan is not None]
+        return self.n + sum(plan.models_in_memory for plan in plans)
 
     def figures(self) -> dict[str, Any]:
         own_ccs = self.supervisor.own_ccs is not None

@@ -63,12 +63,14 @@ class SpawnedClients:
     def __init__(self, worker: Worker, status_file: int, remade: Remade) -> None:
         self._worker, self._status_file, self._remade = worker, status_file, remade
         self._plan = handed_over(worker.plan)
+        self._models = None if worker.models is None else handed_over(worker.models)
 
     def run(self, launch: Launch) -> int:
         """Does not return, unless there is no such program."""
         worker, facts = self._worker, self._worker.facts
         end = worker.sockets[launch.client].fileno()
-        files = [self._status_file, end, *self._plan.files]
+        models = self._models
+        files = [self._status_file, end, *self._plan.files, *([] if models is None else models.files)]
         told = {
             **self._remade.told,
             "launch": asdict(launch),
@@ -76,6 +78,7 @@ class SpawnedClients:
             "clients": worker.setup.n,
             "files": files,
             "memory": self._plan.described(),
+            "models": None if models is None else models.described(),
             "folder": None if worker.folder is None else str(worker.folder),
             "session": worker.session,
             "facts": None if facts is None else {**facts.__dict__, "folder": str(facts.folder)},
@@ -105,6 +108,7 @@ def run_spawned(message: int, make_setup: Callable[[Told], Setup]) -> int:
     end = socket.socket(fileno=control)
     with _told_to(ClientChannel(end, status, i)) as problem:
         setup = make_setup(told)
+        models = None if told["models"] is None else SharedMemory.opened(told["models"], [memory.pop()])
         plan = SharedMemory.opened(told["memory"], memory, partial(measured, setup.codec))
         folder, facts = told["folder"], told["facts"]
         worker = Worker(
@@ -116,6 +120,7 @@ def run_spawned(message: int, make_setup: Callable[[Told], Setup]) -> int:
             None if folder is None else Path(folder),
             told["session"],
             None if facts is None else _facts_plan(facts),
+            models,
         )
     return 1 if problem else worker.run(launch)
 

@@ -63,6 +63,8 @@ class Worker:
     folder: Path | None
     session: int
     facts: FactsPlan | None = None
+    models: TransportPlan | None = None
+    """Where models are shown to whoever evaluates, if what clients send is something else."""
 
     def run(self, launch: Launch) -> int:
         """All that one process does; its exit code."""
@@ -95,7 +97,7 @@ class Worker:
             terms = control.first_terms()
             state = State(state.x, max(state.c, terms.from_round), state.memory)
         tell_whose(transport.codec, i).restore(first.codec)
-        if first.how != "initial":
+        if first.how != "initial" and self.models is None:
             transport.set_cell(state.x)  # for algorithms whose models are cells
         journal.start(launch.incarnation, self.session, state.c, first.how, first.source)
         if launch.assignment:
@@ -103,8 +105,20 @@ class Worker:
         seconds = None if self.setup.algorithm.in_rounds else self.options.save_seconds
         saver = Saver(self.folder, i, launch.incarnation, control.warn, seconds, self.options.save_steps)
         facts = None if self.facts is None else StepFacts(self.facts, i, control.warn)
+        models = None if self.models is None else self.models.connect(i)
         client = LiveClient(
-            self.setup, i, state, launch.incarnation, transport, control, journal, saver, terms, tally, facts
+            self.setup,
+            i,
+            state,
+            launch.incarnation,
+            transport,
+            control,
+            journal,
+            saver,
+            terms,
+            tally,
+            facts,
+            None if models is None else models.show,
         )
         client.announce()
         control.report(state.c, tally)
@@ -122,6 +136,8 @@ class Worker:
             client.publish_last_model()
         journal.close()
         transport.close()
+        if models is not None:
+            models.close()
         return 0
 
     def _first_state(self, launch: Launch, transport: Transport) -> FirstState:

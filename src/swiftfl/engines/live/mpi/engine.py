@@ -76,7 +76,8 @@ class MpiEngine(SupervisedRun):
     def start(self) -> None:
         """Connect with the other ranks, which do the same, and start this rank's client."""
         neighbours, absent = self.neighbourhoods(), self.supervisor.absent
-        self.transport = self.job.connect(neighbours, self.x0, partial(measured, self.setup.codec))
+        codec = partial(measured, self.setup.codec)
+        self.transport = self.job.connect(neighbours, self.first_message, codec, shown=self.x0)
         if self.in_rounds:
             self.transport.take_part_in_rounds()
         if self.setup.barrier == "global":
@@ -204,7 +205,7 @@ class MpiEngine(SupervisedRun):
         kept = self.folder if self.options.record else None
         journal = Journal(None if kept is None else journal_file(kept, i), control.warn)
         tell_whose(self.transport.codec, i).restore(first.codec)
-        if first.how != "initial":
+        if first.how != "initial" and self.sends_models:
             self.transport.set_cell(start.x)
         journal.start(incarnation, self.resume.session, start.c, first.how, first.source)
         seconds = None if self.in_rounds else self.options.save_seconds

@@ -1,0 +1,155 @@
+"""Push-sum between real processes: messages are longer than models, which have a place of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_worlds import (
+    LIMIT,
+    let_go,
+    live_setup,
+    replay,
+    resumed_and_replayed,
+    running,
+    shared_memory_files,
+    stopped_resumed_and_replayed,
+    under_way,
+    until,
+)
+from mpi_jobs import end, needs_mpi, no_job_is_left, swiftfl
+
+from swiftfl import ring
+from swiftfl.algorithms import OverlappedSgp, Sgp
+from swiftfl.cli.main import run_command
+from swiftfl.client import State
+from swiftfl.engines import Setup
+from swiftfl.engines.live.saves import read_all
+from swiftfl.experiment.recipes import recipe
+from swiftfl.experiment.run import run
+from swiftfl.graph.directed import Directed, Direction, directed
+from swiftfl.rules import SgdRule
+from swiftfl.vector import wide
+
+__all__ = ["no_job_is_left"]
+
+DIRECTIONS: tuple[Direction, ...] = ("both", "one_way")
+
+
+def last_states(setup: Setup, folder: Path) -> list[State]:
+    first = setup.first_state(setup.workload.initial(0))
+    return [read_all(folder, i, first)[0][0].state for i in range(setup.n)]
+
+
+def weight_of(states: list[State], graph: Directed) -> float:
+    """All weight there is: the clients', and what was sent and not seen."""
+    total = 0.0
+    for i, state in enumerate(states):
+        total += float(wide(state.memory["mass"], state.x)[-1])
+        for position, j in enumerate(graph.into[i]):
+            sent = states[j].memory["sent"]
+            seen = state.memory["seen"][position * sent.size : (position + 1) * sent.size]
+            total += float((wide(sent, state.x) - wide(seen, state.x))[-1])
+    return total
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_no_weight_is_lost_between_processes_and_a_replay_is_the_same(
+    direction: Direction, tmp_path: Path
+) -> None:
+    graph, before = directed(ring(5), direction), shared_memory_files()
+    setup = live_setup(OverlappedSgp(graph, SgdRule(0.5)), n=5, seconds=0.001, epochs=10)
+    with running(setup, tmp_path / "clients") as engine:
+        assert engine.wait(LIMIT)
+        live = engine.models
+        assert engine.figures()["refused"] == 0
+    assert shared_memory_files() == before
+    states = last_states(setup, tmp_path / "clients")
+    assert abs(weight_of(states, graph) - 5) < 1e-9
+    for mine, state, again in zip(live, states, replay(setup, tmp_path / "clients"), strict=True):
+        np.testing.assert_array_equal(mine, state.x)
+        np.testing.assert_array_equal(mine, again)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_one_way_rounds_go_on_and_are_replayed(direction: Direction, tmp_path: Path) -> None:
+    setup = live_setup(Sgp(directed(ring(4), direction)), seconds=0.002, epochs=8, hold=10)
+    stopped_resumed_and_replayed(setup, tmp_path / "clients")
+
+
+def test_who_goes_on_begins_with_new_masses_that_fit(tmp_path: Path) -> None:
+    """A client that was killed goes on from an older step than the others know of: still nothing is lost."""
+    graph, folder = directed(ring(4), "both"), tmp_path / "clients"
+    setup = live_setup(OverlappedSgp(graph), seconds=0.002, epochs=8, hold=20)
+    with running(setup, folder, save_steps=3) as engine:
+        under_way(engine, 8)
+        os.kill(engine.pid(2), signal.SIGKILL)
+        until(lambda: engine.supervisor.lost == [2], "the loss")
+        engine.stop()
+        assert engine.wait(LIMIT)
+    live = resumed_and_replayed(setup, folder)
+    states = last_states(setup, folder)
+    assert abs(weight_of(states, graph) - 4) < 1e-9
+    assert all(state.c == 41 for state in states)
+    assert np.isfinite(live).all()
+
+
+def test_the_others_keep_what_would_go_to_a_lost_client(tmp_path: Path) -> None:
+    """Otherwise all weight would run out through the neighbours of the lost one, and nobody would send."""
+    setup = live_setup(OverlappedSgp(directed(ring(5), "both")), n=5, seconds=0.001, epochs=40, hold=10)
+    with running(setup, tmp_path / "clients") as engine:
+        under_way(engine, 5)
+        os.kill(engine.pid(1), signal.SIGKILL)
+        until(lambda: engine.supervisor.lost == [1], "the loss")
+        let_go(setup)
+        assert engine.wait(LIMIT)
+        assert engine.figures()["lost"] == [1]
+    first = setup.first_state(setup.workload.initial(0))
+    left = [read_all(tmp_path / "clients", i, first)[0][0].state for i in (0, 2, 3, 4)]
+    weights = [float(wide(state.memory["mass"], state.x)[-1]) for state in left]
+    assert min(weights) > 0
+    assert sum(weights) > 2  # of 5; what was with the lost client, or on its way to it, is lost
+    assert all(state.c == 201 for state in left)
+
+
+def test_a_run_is_evaluated_while_it_trains(tmp_path: Path) -> None:
+    for start in ("fork", "spawn"):
+        config = recipe("digits").with_changes(
+            {
+                "engine.name": "local",
+                "engine.live.start": start,
+                "engine.epochs": 20,
+                "engine.live.evaluate_seconds": 0.2,
+                "topology.clients": 4,
+                "algorithm.name": "sgp",
+            }
+        )
+        result = run(config, tmp_path / start)
+        rows = [json.loads(row) for row in (tmp_path / start / "metrics.jsonl").read_text().splitlines()]
+        accuracies = [row["accuracy"] for row in rows]
+        assert len(accuracies) > 2
+        assert accuracies[0] < 0.3
+        assert accuracies[-1] > 0.8
+        assert len(result.models) == 4
+        assert run_command(["replay", str(tmp_path / start)]) == 0
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["overlapped", "synchronous"])
+def test_under_mpi_it_is_evaluated_and_replayed(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    tiny = ("--clients", "3", "--epochs", "4", "--model", "logistic", "--algorithm", "sgp", "--form", form)
+    done = end(swiftfl(3, "run", "digits", "--engine", "mpi", *tiny, "--out", out, "--json"))
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["refused"] == 0
+    assert answer["consensus_test_accuracy"] > 0.6
+    assert run_command(["replay", out]) == 0
+    assert "3 of 3 models are the same, bit for bit" in capsys.readouterr().out
