@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from swiftfl.kernels import combine
-from swiftfl.recycled import is_large, like
+from swiftfl.recycled import LARGE, is_large, like
 
 Vector: TypeAlias = npt.NDArray[np.floating]
 Memory: TypeAlias = Mapping[str, Vector]
@@ -64,7 +64,7 @@ def mix(w: Weights, x: Vector, inbox: Mapping[int, Vector]) -> Vector:
     own = w.own
     if len(inbox) < len(w.of):
         own += sum(coefficient for k, coefficient in w.of.items() if k not in inbox)
-    if is_large(x):
+    if x.size >= LARGE and is_large(x):
         of = [(coefficient, inbox[k]) for k, coefficient in w.of.items() if k in inbox]
         return combined([(own, x), *of])[0]
     out = x * own
@@ -82,7 +82,10 @@ def combined(terms: Sequence[tuple[float, Vector]]) -> tuple[Vector, bool]:
 
 def advance(half: Vector, move: Vector, statistics: Statistics | None = None) -> Vector:
     """Lines 15 and after: half + move; running buffers follow (1 - rate) half + rate statistic."""
-    out = np.add(half, move, out=like(half)) if is_large(half, move) else half + move
+    if half.size >= LARGE and is_large(half, move):
+        out = np.add(half, move, out=like(half))
+    else:
+        out = half + move
     if statistics is not None:
         follow(out, half, statistics)
     return out

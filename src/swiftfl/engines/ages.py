@@ -7,7 +7,6 @@ goes on, so it is measured: the times and versions of a publisher's recent model
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from swiftfl.engines.saved import Saved, pack_number
 from swiftfl.vector import Vector
@@ -27,28 +26,31 @@ class Pace:
     0.5
     """
 
-    __slots__ = ("_last", "_middle", "_old")
+    __slots__ = ("_last", "_middle", "_old", "step")
 
     def __init__(self) -> None:
         self._old = self._middle = self._last = (0, -math.inf)
+        self.step = 0.0
+        """How long its steps are; 0 where that is not known yet."""
 
     def note(self, version: int, time: float) -> None:
         """A model was published; one of the same version as the last tells nothing."""
         if version == self._last[0]:
             return
-        self._last = (version, time)
-        if version < self._middle[0] or self._old[1] == -math.inf:  # it has begun, or begun anew
-            self._old = self._middle = self._last
-        elif version - self._middle[0] >= _WINDOW:
-            self._old, self._middle = self._middle, self._last
+        self._last = last = (version, time)
+        middle = self._middle
+        if version < middle[0] or self._old[1] == -math.inf:  # it has begun, or begun anew
+            self._old = self._middle = last
+        elif version - middle[0] >= _WINDOW:
+            self._old, self._middle = middle, last
+        first, began = self._old
+        self.step = (time - began) / (version - first) if version > first and time > began else 0.0
 
     def age(self, published: float, now: float) -> float | None:
         """How many steps ago something was published; None where no step is known yet."""
-        steps = self._last[0] - self._old[0]
-        if steps <= 0 or published == -math.inf:
+        if self.step == 0.0 or published == -math.inf:
             return None
-        step = (self._last[1] - self._old[1]) / steps
-        return (now - published) / step if step > 0.0 else None
+        return (now - published) / self.step
 
     def state(self) -> list[list[object]]:
         return [[version, pack_number(time)] for version, time in (self._old, self._middle, self._last)]
@@ -58,17 +60,12 @@ class Pace:
         self._old, self._middle, self._last = (
             (version.integer(), time.any_number()) for version, time in (old, middle, last)
         )
+        (first, began), (version, time) = self._old, self._last
+        self.step = (time - began) / (version - first) if version > first and time > began else 0.0
 
 
 class FetchedModels(dict[int, Vector], Fetched):
-    """The models of a fetch in a simulation, with their ages."""
+    """The models of a fetch in a simulation, with their ages, which whoever makes it puts there."""
 
-    __slots__ = ("_ages",)
-
-    def __init__(self, models: Mapping[int, Vector], ages: Mapping[int, float]) -> None:
-        super().__init__(models)
-        self._ages = ages
-
-    @property
-    def ages(self) -> Mapping[int, float]:
-        return self._ages
+    __slots__ = ("ages",)
+    ages: dict[int, float]

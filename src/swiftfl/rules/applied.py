@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from swiftfl import kernels
-from swiftfl.recycled import is_large, like
+from swiftfl.recycled import LARGE, is_large, like
 from swiftfl.rules.base import UpdateRule
 from swiftfl.rules.clipped import Clipped
 from swiftfl.rules.remembering import Remembering
@@ -42,7 +42,7 @@ def applied(
     rule: UpdateRule, half: Vector, slope: Slope, at: Vector, step_size: float, memory: Memory
 ) -> Applied:
     """The model `half` moved by the rule's move for the gradient taken, with weight decay acting at `at`."""
-    if not is_large(half, slope.g, at):
+    if half.size < LARGE or not is_large(half, slope.g, at):
         move, after = rule.update(slope.g, at, step_size, memory)
         return Applied(advance(half, move, slope.statistics), after)
     x, after, fine = _moved(rule, half, slope.g, at, step_size, memory)

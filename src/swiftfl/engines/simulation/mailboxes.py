@@ -107,27 +107,29 @@ class Mailboxes:
         self, receiver: int, senders: Sequence[int], now: float, until: float | None = None
     ) -> FetchedModels:
         """The newest model of each sender that has reached the receiver, and their ages `until` now."""
-        inbox: dict[int, Version] = {}
-        if self._transit is not None and not self._links.up_since:
-            sent_by = now - self._transit
-            for sender in senders:
-                for version in reversed(self.versions[sender]):
-                    if version[0] <= sent_by:
-                        inbox[sender] = version
-                        break
-        else:
+        inbox, links, paces = FetchedModels(), self._links, self._paces
+        inbox.ages = ages = {}
+        until = now if until is None else until
+        if self._transit is None or links.up_since or links.down:
             for sender in senders:
                 position = self._newest(sender, receiver, now)
-                if self._arrived(sender, receiver, position, now):
-                    inbox[sender] = self.versions[sender][position]
-        if self._links.down:
-            inbox = {k: version for k, version in inbox.items() if self._links.passes(receiver, k)}
-        until = now if until is None else until
-        ages = {k: self._paces[k].age(version[3], until) for k, version in inbox.items()}
-        return FetchedModels(
-            {k: version[2] for k, version in inbox.items()},
-            {k: age for k, age in ages.items() if age is not None},
-        )
+                if self._arrived(sender, receiver, position, now) and links.passes(receiver, sender):
+                    version = self.versions[sender][position]
+                    inbox[sender] = version[2]
+                    age = paces[sender].age(version[3], until)
+                    if age is not None:
+                        ages[sender] = age
+            return inbox
+        sent_by = now - self._transit  # the same, for the plain case, without a call: this is a hot path
+        for sender in senders:
+            for sent, _, x, since in reversed(self.versions[sender]):
+                if sent <= sent_by:
+                    inbox[sender] = x
+                    step = paces[sender].step
+                    if step and since != -math.inf:
+                        ages[sender] = (until - since) / step
+                    break
+        return inbox
 
     def arrivals(self, receiver: int, senders: Sequence[int], now: float) -> list[tuple[int, float]]:
         """Of each sender, the number of the newest model at the receiver, and since when; -1: none."""

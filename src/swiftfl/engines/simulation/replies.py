@@ -69,7 +69,9 @@ def unpack_reply(saved: Saved, n: int) -> object:
         return unpack_slope(slope), cell.vector()
     if "fetched" in saved:
         ages = {k: age.number(0.0) for k, age in saved["ages"].pairs(n)}
-        return FetchedModels({k: x.message() for k, x in saved["fetched"].pairs(n)}, ages)
+        inbox = FetchedModels({k: x.message() for k, x in saved["fetched"].pairs(n)})
+        inbox.ages = ages
+        return inbox
     if "inbox" in saved:
         return {k: x.message() for k, x in saved["inbox"].pairs(n)}
     return saved["vector"].vector()

@@ -134,7 +134,8 @@ class VerbServing:
         clock.communicate(self.costs.send * len(verb.to))
         x, size = self.senders.send(record.index, verb.x)
         record.traffic.publish(verb, self.costs.message(size))
-        version = Version(clock.now, verb.version, x, self.time_of(record))
+        since = clock.now if self.timed_gradients else float(self.iteration)
+        version = Version(clock.now, verb.version, x, since)
         self.mailboxes.publish(record.index, version, self.now, verb.to)
 
     def _forget_versions(self, clients: Sequence[int]) -> None:
@@ -174,16 +175,19 @@ class VerbServing:
         return PARKED
 
     def _fetch(self, record: ClientRecord, verb: Fetch) -> Fetched:
+        now = record.clock.now
         # Where nothing takes time, the client that fetches is in the middle of an iteration.
-        until = self.time_of(record) + (0.0 if self.timed_gradients else 1.0)
-        inbox = self.mailboxes.fetch(record.index, verb.neighbours, record.clock.now, until)
-        records = self.records
-        ages = [age for k, age in inbox.ages.items() if not records[k].finished]
+        until = now if self.timed_gradients else self.iteration + 1.0
+        inbox = self.mailboxes.fetch(record.index, verb.neighbours, now, until)
+        ages = inbox.ages
+        if self.active < self.n:
+            records = self.records
+            ages = {k: age for k, age in ages.items() if not records[k].finished}
         if ages:
-            total = sum(ages)
-            record.age = total / len(ages)
+            total, count = sum(ages.values()), len(ages)
+            record.age = total / count
             record.age_sum += total
-            record.age_count += len(ages)
+            record.age_count += count
         return inbox
 
     def _mix(self, record: ClientRecord, verb: Mix) -> object:

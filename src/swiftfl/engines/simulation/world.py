@@ -48,7 +48,7 @@ class World(VerbServing):
         if record.next_terms:
             self._take_next_terms(record)
         record.replies.clear()
-        record.began = self.time_of(record)
+        record.began = record.clock.now if self.timed_gradients else float(self.iteration)
         record.generator = self.setup.algorithm.step(record.client, record.start)
 
     def _take_next_terms(self, record: ClientRecord) -> None:
