@@ -13,18 +13,18 @@ NOBODY = -1
 class EventQueue:
     """Events by (time, order). Of the entries of a client only the one that it expects counts."""
 
-    __slots__ = ("_expected", "_order", "heap", "times")
+    __slots__ = ("_order", "expected", "heap", "times")
 
     def __init__(self, n: int) -> None:
         self.heap: list[tuple[float, int, int]] = []
         self._order = 0
-        self._expected = [0] * n
+        self.expected = [0] * n  # the number of the event that each client waits for
         self.times = [0.0] * n  # of each client's last event: it does nothing before
 
     def schedule(self, i: int, time: float) -> None:
         """Client i goes on at this time; whatever was scheduled for it before is void."""
         self._order += 1
-        self._expected[i] = self._order
+        self.expected[i] = self._order
         self.times[i] = time
         heapq.heappush(self.heap, (time, self._order, i))
 
@@ -36,23 +36,20 @@ class EventQueue:
 
     def cancel(self, i: int) -> None:
         """Nothing is scheduled for client i any more."""
-        self._expected[i] = 0
+        self.expected[i] = 0
 
     def pop(self) -> tuple[float, int, int]:
         """The next event: its time, its number, and whose it is."""
         return heapq.heappop(self.heap)
 
-    def expects(self, i: int, number: int) -> bool:
-        return self._expected[i] == number
-
     def due(self, i: int) -> float | None:
         """When client i goes on, if that is known."""
-        expected = self._expected[i]
+        expected = self.expected[i]
         return next((time for time, number, k in self.heap if k == i and number == expected), None)
 
     def scheduled(self) -> set[int]:
         """The clients for which something is scheduled."""
-        return {i for _, number, i in self.heap if i != NOBODY and self._expected[i] == number}
+        return {i for _, number, i in self.heap if i != NOBODY and self.expected[i] == number}
 
     def planned(self) -> set[int]:
         """The numbers of the network's events."""
@@ -63,12 +60,12 @@ class EventQueue:
         return bool(self.heap) and self.heap[0][0] == time
 
     def state(self) -> Tree:
-        return {"order": self._order, "expected": list(self._expected), "heap": list(self.heap)}
+        return {"order": self._order, "expected": list(self.expected), "heap": list(self.heap)}
 
     def restore(self, saved: Saved) -> None:
-        n = len(self._expected)
+        n = len(self.expected)
         self._order = saved["order"].integer()
-        self._expected = [item.integer(0, self._order) for item in saved["expected"].items(n)]
+        self.expected = [item.integer(0, self._order) for item in saved["expected"].items(n)]
         heap = []
         for item in saved["heap"].items():
             time, number, client = item.items(3)
@@ -78,6 +75,6 @@ class EventQueue:
         heapq.heapify(heap)
         self.times = [0.0] * n
         for when, order, i in heap:
-            if i != NOBODY and self._expected[i] == order:
+            if i != NOBODY and self.expected[i] == order:
                 self.times[i] = when
         self.heap[:] = heap

@@ -18,7 +18,7 @@ from swiftfl.costs import Costs
 from swiftfl.engines.discard import discard_message
 from swiftfl.engines.engine import WARNING
 from swiftfl.engines.setup import Services, Setup, own_messages, refuse_rounds
-from swiftfl.engines.simulation.batched_mix import BatchedMixes, worthwhile
+from swiftfl.engines.simulation.batched_mix import SOME_NEIGHBOURS, BatchedMixes, worthwhile
 from swiftfl.engines.simulation.cells import Cells
 from swiftfl.engines.simulation.event_log import EventLog
 from swiftfl.engines.simulation.event_queue import EventQueue
@@ -108,6 +108,7 @@ class VerbServing:
         self.log = EventLog()
         self.step_ends: Callable[[ClientRecord], None] | None = None  # who is told of each step (`facts`)
         # Where nobody sees at once what another publishes at the same time, mixes may wait for each other.
+        self._own_buffers = bool(setup.own_buffers)
         self._mixes_together = timed_gradients and not changing and costs.latency > 0 and not costs.links
         self.serve: dict[type, Callable[[ClientRecord, Any], object]] = {
             Publish: self._publish,
@@ -131,7 +132,8 @@ class VerbServing:
 
     def _publish(self, record: ClientRecord, verb: Publish) -> None:
         clock = record.clock
-        clock.communicate(self.costs.send * len(verb.to))
+        if self.costs.send:
+            clock.communicate(self.costs.send * len(verb.to))
         x, size = self.senders.send(record.index, verb.x)
         record.traffic.publish(verb, self.costs.message(size))
         since = clock.now if self.timed_gradients else float(self.iteration)
@@ -191,18 +193,21 @@ class VerbServing:
         return inbox
 
     def _mix(self, record: ClientRecord, verb: Mix) -> object:
-        record.clock.communicate(self.costs.mix * len(verb.inbox))
+        if self.costs.mix:
+            record.clock.communicate(self.costs.mix * len(verb.inbox))
         record.traffic.mix(verb)
         if verb.rule is not None:
             return self.setup.mixed(verb, verb.inbox)
         if (
             self._mixes_together
+            and len(verb.w.of) >= SOME_NEIGHBOURS
             and (self.mixes.waiting or self.events.another_at(self.now))
             and worthwhile(verb, self.n)
         ):
             self.mixes.waiting.append(record.index)
             return PARKED
-        return self.setup.keep_buffers(mix(verb.w, verb.x, verb.inbox), verb.x)
+        half = mix(verb.w, verb.x, verb.inbox)
+        return self.setup.keep_buffers(half, verb.x) if self._own_buffers else half
 
     def _scatter(self, record: ClientRecord, verb: Scatter) -> None:
         record.clock.communicate(self.costs.send * len(verb.to) / verb.of)

@@ -8,6 +8,7 @@ base class (`serving.py`), which has one record per client, and components for w
 from __future__ import annotations
 
 import math
+from heapq import heappop
 from typing import cast
 
 from swiftfl.client import State
@@ -103,8 +104,8 @@ class World(VerbServing):
 
     def next_event(self) -> None:
         """Let the client whose gradient or reply is ready next go on."""
-        time, number, i = self.events.pop()
-        if not self.events.expects(i, number):
+        time, number, i = heappop(self.events.heap)
+        if self.events.expected[i] != number:
             return
         self.now = time
         record = self.records[i]
