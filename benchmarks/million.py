@@ -1,6 +1,6 @@
 """A million clients in virtual time: memory in copies of all models, and what a step costs as n grows.
 
-    python benchmarks/million.py                     # a few minutes, up to 16 GB
+    python benchmarks/million.py                     # twenty minutes, up to 16 GB
     python benchmarks/million.py --clients 100000    # less of both
 
 Logistic regression (650 parameters, float32, momentum) on the digits, 32 samples per client, on a ring and on
@@ -121,21 +121,22 @@ def main() -> None:
     print("                                        models    build  us/step evaluate     peak")
     print("model     topology              clients     GB    s CPU      CPU    s CPU       GB  copies")
     copies = show("mlp", "ring", SMALL, measured("mlp", "ring", SMALL))
-    found = {}
-    for topology in TOPOLOGIES:
-        for clients in (SMALL, given.clients):
-            found[topology, clients] = measured("logistic", topology, clients)
-            show("logistic", topology, clients, found[topology, clients])
     verdict(f"copies of all models, {SMALL:,} clients of the MLP", copies, COPIES)
     for topology in TOPOLOGIES:
-        few, many = found[topology, SMALL], found[topology, given.clients]
-        if few is not None and many is not None:
-            verdict(f"{topology}, GB of {given.clients:,} clients", many["peak"] / 1e9, GIGABYTES)
-            slope = (many["peak"] - few["peak"]) / (given.clients - SMALL)
-            print(
-                f"{topology}: {slope:,.0f} bytes per client, so 256 GB hold {256e9 / slope / 1e6:.0f} million"
-            )
-            verdict(f"{topology}, cost of a step over that at {SMALL:,}", many["step"] / few["step"], SLOWER)
+        compare(topology, given.clients)
+
+
+def compare(topology: str, clients: int) -> None:
+    """Few clients and many on a topology."""
+    few, many = (measured("logistic", topology, n) for n in (SMALL, clients))
+    show("logistic", topology, SMALL, few)
+    show("logistic", topology, clients, many)
+    if few is None or many is None:
+        return
+    verdict(f"{topology}, GB of {clients:,} clients", many["peak"] / 1e9, GIGABYTES)
+    slope = (many["peak"] - few["peak"]) / (clients - SMALL)
+    print(f"{topology}: {slope:,.0f} bytes per client, so 256 GB hold {256e9 / slope / 1e6:.0f} million")
+    verdict(f"{topology}, cost of a step over that at {SMALL:,}", many["step"] / few["step"], SLOWER)
 
 
 if __name__ == "__main__":
