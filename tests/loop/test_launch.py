@@ -275,6 +275,8 @@ def alive(pid: int) -> bool:
         (["--restarts", "-1", __file__], "--restarts must be at least 0, not -1"),
         (["-n", "4", "--topology", "rign", __file__], "did you mean ring"),
         (["--journal", str(HERE), __file__], "it exists already, give a new folder"),
+        (["-n", "3", "--algorithm", "sgp", __file__], "sgp does not send its model"),
+        (["-n", "3", "--algorithm", "divshare", __file__], "divshare sends fragments of models"),
     ],
 )
 def test_wrong_uses_are_named(

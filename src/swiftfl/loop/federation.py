@@ -15,7 +15,7 @@ from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import ALGORITHMS, Context
 from swiftfl.engines.dynamics import Dynamics
 from swiftfl.engines.membership import Membership
-from swiftfl.engines.setup import Setup
+from swiftfl.engines.setup import Setup, refuse_in_live
 from swiftfl.errors import UserError
 from swiftfl.graph import Topology, communication_coefficients, from_edges, from_networkx, topology, uniform
 from swiftfl.graph.files import read_topology
@@ -98,7 +98,8 @@ def federation(
     made = Federation(
         n, graph.edges.tolist(), weights or entry.weights, name, options, mixed_by, mixing_options
     )
-    made.setup()  # what is impossible is said now
+    if refuse_in_live(made.setup(), restarts=False) is not None:  # what is impossible is said now
+        raise UserError(f"{name} does not send its model, and loops of your own send nothing else")
     return made
 
 
