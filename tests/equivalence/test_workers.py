@@ -93,6 +93,34 @@ def test_one_process_or_three_the_same_bits(name: str) -> None:
     assert one_figures == three_figures
 
 
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_a_machine_without_room_for_more_processes_does_with_those_there_are(
+    allowed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, forks, fork = _config("mlp"), [0], os.fork
+
+    def limited() -> int:
+        forks[0] += 1
+        if forks[0] > allowed:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return fork()
+
+    expected = _end_of(_engine(config, 1))
+    monkeypatch.setattr("swiftfl.engines.simulation.helpers._PER_CORE", 3)
+    monkeypatch.setattr("swiftfl.engines.simulation.helpers.cores", lambda: 1)
+    monkeypatch.setattr(os, "fork", limited)
+    engine = _engine(config, 100_000)  # of which 3 would be started
+    models = _end_of(engine)
+    assert forks[0] == min(allowed + 1, 2)
+    assert len(_helping(engine)) == allowed
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
+
+
+def _end_of(engine: Simulation) -> list[np.ndarray]:
+    engine.start()
+    return _end(engine)
+
+
 def _measured(config: Config, workers: int, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int]:
     """What a measurement finds after two steps per client, and how many models helpers have looked at."""
     helped, mine, real = mmap.mmap(-1, 64), os.getpid(), ModuleWorkload.evaluate

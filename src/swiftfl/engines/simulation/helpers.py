@@ -35,8 +35,8 @@ AUTO = 0
 _WORTH_SECONDS = 0.5  # of gradients computed by the run alone, before `auto` starts helpers
 _WORTH_PIECE = 2e-4  # seconds of a mean piece, below which handing it over costs more than it saves
 _LOOK_SECONDS = 1.0  # between looks whether somebody has died
+_PER_CORE = 8  # processes, at most: more only cost memory
 _QUIT, _NUMBER = -1, struct.Struct("<q")
-
 
 T = TypeVar("T")
 
@@ -60,7 +60,8 @@ class Helpers:
         self._alone = workload
         self._workload, self._x0, self._auto = divisible(workload), x0, workers == AUTO
         able = self._workload is not None and self._workload.why_one_process is None and hasattr(os, "fork")
-        self._count = (cores() if self._auto else workers) - 1 if able else 0
+        count = cores() if self._auto else min(workers, _PER_CORE * cores())
+        self._count = count - 1 if able else 0
         self._seconds, self._pieces = 0.0, 0
         self._slots: TaskSlots | None = None  # none yet, or none any more
         self._tasks: dict[int, HandedOut[Any]] = {}
@@ -79,7 +80,7 @@ class Helpers:
         if self._auto and not self._worthwhile():
             return False
         self._start(clients, samples)
-        return True
+        return self._slots is not None
 
     def _worthwhile(self) -> bool:
         if self._seconds < max(_WORTH_SECONDS, _WORTH_PIECE * self._pieces):
@@ -100,14 +101,20 @@ class Helpers:
         for _ in range(self._count):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
-                pid = os.fork()
+                try:
+                    pid = os.fork()
+                except OSError as error:  # no more processes here, or no memory: those that there are will do
+                    _log.info("%d helpers instead of %d: %s", len(pids), self._count, error)
+                    break
             if pid == 0:
                 _help(self._slots, jobs, done, parent, (self._give, self._done))
             pids.append(pid)
         os.close(done)
         self._pids = pids
         self._end = weakref.finalize(self, _dismiss, pids, jobs, self._give, self._done)
-        _log.debug("%d helpers compute beside the run", self._count)
+        _log.debug("%d helpers compute beside the run", len(pids))
+        if not pids:
+            self.close()
 
     def close(self) -> None:
         """Dismiss them."""
