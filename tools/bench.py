@@ -5,7 +5,7 @@
 `make bench` runs it, in the quick form of each benchmark: three quarters of an hour on two cores. A claim is
 read from what a benchmark prints: its target, its value in this run, what it is compared with in the same
 run, and whether it is kept. What a benchmark did not print (because something is not installed here) is not
-measured, and why is said. `--all` adds the benchmarks of learning, of which the documentation has tables only.
+measured, and why is said. `--all` adds the benchmarks of learning, of which the docs have tables only.
 `--keep` also writes all output into a file. `make bench BENCH="--authors PATH"` passes options on.
 """
 
