@@ -89,6 +89,12 @@ def relies_on_the_start(algorithm: Algorithm[Verb]) -> bool:
     return fixed
 
 
+def warning_of_a_loss(algorithm: Algorithm[Verb]) -> str | None:
+    """What an algorithm that suffers from the loss of a live client says of it, if it does."""
+    warning: str | None = getattr(_unwrapped(algorithm), "warning_of_a_loss", None)
+    return warning
+
+
 ClientCheck: TypeAlias = Callable[[Client], None]
 
 

@@ -23,7 +23,8 @@ turn). The overlapped form never blocks (the paper's does after tau steps withou
 weight has fallen below `least` keeps its mass in that step: otherwise one whose receivers are slow, or have
 finished, would give away all of it, and step_size / w_i, by which its model moves, would grow without
 bound. Momentum and weight decay act on gradients, as in the update rule. What would go to a neighbour that
-is known to be lost stays with the sender, if messages go both ways between them.
+is known to be lost, or in rounds has finished, stays with the sender; one to whom messages go one way only
+is not known to be.
 """
 
 from __future__ import annotations
@@ -79,10 +80,23 @@ class PushSum:
             return np.zeros_like(mass)
         return mass / (1 + len(self.graph.out[me.index]))
 
-    def taken(self, me: Client, inbox: Inbox) -> int:
-        """By how many out-neighbours a share is taken: those who are known to be lost take none."""
+    def takers(self, me: Client, inbox: Inbox) -> int:
+        """How many out-neighbours take a share: all but those who also send to this client, and are gone."""
         into = self.graph.into[me.index]
         return sum(k in inbox or k not in into for k in self.graph.out[me.index])
+
+    @property
+    def warning_of_a_loss(self) -> str | None:
+        """What users are told when a live client is lost."""
+        if self.graph.out == self.graph.into:
+            return None
+        return (
+            "what others send to it one way is lost, and in the end nobody sends: stop the run and resume it"
+        )
+
+    def resumed(self, s: State) -> State:
+        """Live clients are saved at different times, or were lost: all begin anew, from their models."""
+        return State(s.x, s.c, {**s.memory, **self._first(s.x)})
 
     def after(self, s: State, mass: Vector, memory: Memory) -> State:
         model = (mass[:-1] / mass[-1]).astype(s.x.dtype, copy=False)
@@ -101,7 +115,7 @@ class Sgp(PushSum):
         share, out = self.share(me, mass), self.graph.out[me.index]
         message = narrow(share, s.x.dtype)
         inbox = yield from Exchange(message, self.graph.into[me.index], round=s.c, to=out)
-        mass = mass - self.taken(me, inbox) * wide(message, s.x)
+        mass = mass - self.takers(me, inbox) * wide(message, s.x)
         for k in self.graph.into[me.index]:
             if k in inbox:
                 mass += wide(inbox[k], s.x)
@@ -119,10 +133,6 @@ class OverlappedSgp(PushSum):
         seen = np.zeros(self.graph.most_into * nothing.size, dtype=x.dtype)
         return {"mass": narrow(np.append(x, 1.0), x.dtype), "sent": nothing, "seen": seen}
 
-    def resumed(self, s: State) -> State:
-        """Sums of clients that were saved at different times do not fit: all begin anew from their models."""
-        return State(s.x, s.c, {**s.memory, **self._first(s.x)})
-
     def step(self, me: Client, s: State) -> Generator[WaitFree, object, State]:
         slope = yield from Gradient(s.x, me.batch(s.c))
         mass, memory = self.moved(me, s, slope)
@@ -133,7 +143,7 @@ class OverlappedSgp(PushSum):
         sent = narrow(before + self.share(me, mass), s.x.dtype)
         yield from Publish(sent, out, version=s.c)
         inbox = yield from Fetch(into)
-        mass = mass - self.taken(me, inbox) * (wide(sent, s.x) - before)  # what the receivers will find
+        mass = mass - self.takers(me, inbox) * (wide(sent, s.x) - before)  # exactly what they will find
         seen = s.memory["seen"].copy()
         for position, k in enumerate(into):
             if k in inbox:

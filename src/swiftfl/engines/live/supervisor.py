@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+from swiftfl.algorithm import warning_of_a_loss
 from swiftfl.engines.engine import WARNING
 from swiftfl.engines.live.common_round import CommonRound
 from swiftfl.engines.live.options import LiveOptions
@@ -220,6 +221,9 @@ class Supervisor:
             self.network.strike_off(i)
             self.renew()
         self._warn_of_isolation()
+        warning = warning_of_a_loss(self.setup.algorithm)
+        if warning is not None:
+            self.warn(f"client {i} is lost: {warning}", i)
 
     def may_restart(self, i: int) -> bool:
         """Whether a client that was lost is to be started again."""

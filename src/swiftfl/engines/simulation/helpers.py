@@ -97,7 +97,8 @@ class Helpers:
         self._done, done = os.pipe()
         for end in (jobs, self._done):
             os.set_blocking(end, False)
-        self._jobs, parent, pids = jobs, os.getpid(), []
+        self._jobs, parent = jobs, os.getpid()
+        pids: list[int] = []
         for _ in range(self._count):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
