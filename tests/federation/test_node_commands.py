@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import socket
+import struct
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -75,7 +77,7 @@ def test_the_format_of_metrics_with_awkward_names_and_numbers() -> None:
     assert any('a \\"quoted\\"\\n\\\\name' in labels for _, labels in found)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", "x", ""])
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", "x", "", "²"])
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(UserError, match=r"give a PORT, or HOST:PORT such as 127\.0\.0\.1:9464"):
         Endpoint(address)
@@ -90,6 +92,52 @@ def test_a_port_alone_is_on_this_machine_only() -> None:
             Endpoint(str(endpoint.port))
     finally:
         endpoint.close()
+
+
+def test_requests_that_are_idle_break_off_or_ask_otherwise(capfd: pytest.CaptureFixture[str]) -> None:
+    endpoint = Endpoint("0")
+    try:
+        endpoint.serve(lambda: {"step": 3, "neighbours": {}})
+        idle = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(40)]
+        for each in idle:
+            linger = struct.pack("ii", 1, 0)  # so that closing resets
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            each.close()
+        until(lambda: _asked(endpoint.port, "GET", "/metrics?x=1")[0] == 200, "an answer")
+        _, text = _asked(endpoint.port, "GET", "/metrics?x=1")
+        assert "swiftfl_step 3" in text
+        assert _asked(endpoint.port, "HEAD", "/metrics") == (200, "")
+        assert _asked(endpoint.port, "GET", "/other")[0] == 404
+    finally:
+        endpoint.close()
+    assert capfd.readouterr().err == ""
+
+
+def _asked(port: int, method: str, path: str) -> tuple[int, str]:
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        line.request(method, path)
+        answer = line.getresponse()
+        return answer.status, answer.read().decode()
+    except OSError:
+        return 0, ""
+    finally:
+        line.close()
+
+
+@pytest.mark.parametrize(
+    ("mixing", "sentence"),
+    [("nonsense", "nonsense"), ("clipped:tolerate=7", "tolerate"), ("clipped:tolarate=0.1", "tolerate")],
+)
+def test_a_mixing_rule_is_checked_when_it_is_agreed_on(
+    mixing: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from swiftfl.cli.main import run_command
+
+    command = ["federation", "create", "trial", "--folder", str(tmp_path / "ca"), "--mixing", mixing]
+    assert run_command(command) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "ca").exists()
 
 
 # --- commands without a node -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from nodes import Federation, until
 
 from node_processes import nodes, ran
 from swiftfl.errors import UserError
+from swiftfl.federation.manifest import Agreement
 from swiftfl.loop.federated import FederatedLink, federated_link
 from swiftfl.loop.optimizer import Optimizer
 from swiftfl.loop.peer import Peer
@@ -22,11 +24,17 @@ from swiftfl.views import RunView
 pytest.importorskip("zenoh")
 
 
-def loop(federation: Federation, i: int, found: dict[int, torch.Tensor], together: threading.Barrier) -> None:
+def loop(
+    federation: Federation,
+    i: int,
+    found: dict[int, torch.Tensor],
+    together: threading.Barrier,
+    agreed: Agreement,
+) -> None:
     """Each node pulls its parameter towards its own number."""
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
-    link = FederatedLink(federation.plan(i))
+    link = FederatedLink(replace(federation.plan(i), codec=agreed.codec), agreed)
     with Peer(link) as peer:
         optimizer = Optimizer(torch.optim.SGD(model.parameters(), lr=0.05), model, peer)
 
@@ -45,13 +53,21 @@ def loop(federation: Federation, i: int, found: dict[int, torch.Tensor], togethe
             peer.consensus(30)
         together.wait(60)
         found[i] = model.weight.detach().clone()
+        assert link._node is not None
+        assert link._node.connection.wire.refusals.by_sender() == {}
 
 
-def test_two_loops_agree(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "agreed",
+    [Agreement(), Agreement(codec="bf16", mixing="clipped:tolerate=0.1")],
+    ids=["plain", "all of it"],
+)
+def test_two_loops_agree(agreed: Agreement, tmp_path: Path) -> None:
+    """Also where the federation has agreed on a codec and on a rule of averaging."""
     federation = Federation(tmp_path, 2, ((0, 1),))
     found: dict[int, torch.Tensor] = {}
     together = threading.Barrier(2)
-    threads = [threading.Thread(target=loop, args=(federation, i, found, together)) for i in (0, 1)]
+    threads = [threading.Thread(target=loop, args=(federation, i, found, together, agreed)) for i in (0, 1)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -285,9 +285,11 @@ def _agreement(
     mixing: str,
 ) -> Agreement:
     from swiftfl.federation.manifest import Agreement, checked
+    from swiftfl.mixing import mixing_named
     from swiftfl.transports.registry import codec_named
 
     codec_named(codec)
+    mixing_named(mixing)
     said: dict[str, object] = {
         "communication_set": communication_set,
         "codec": codec,

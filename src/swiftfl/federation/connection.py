@@ -43,7 +43,7 @@ class Connection:
         self.wire = ZenohWire(link, 0, plan.on_the_wire(), n, terms, plan.index, incarnation)
         near = [tuple(self.names), *[(0,) for _ in self.names]]
         self.transport = MessageTransport(
-            self.wire, near, x0, codec, incarnation, empty=True, refusing=self._undecodable
+            self.wire, near, x0, codec, incarnation, empty=True, refusing=self.refuse
         )
         self._refused: dict[int, tuple[int, Reason]] = {}
         self.transport.progress.gone.update(self.names)
@@ -66,7 +66,8 @@ class Connection:
                 self.transport.mark_gone(k)
         self.changed.set()
 
-    def _undecodable(self, k: int, why: str) -> None:
+    def refuse(self, k: int, why: str) -> None:
+        """Something that came whole cannot be used."""
         self.wire.refusals.count(self.names[k], RefusedError(Refusal.UNDECODABLE, why))
 
     def refused(self, k: int, version: int, reason: Reason) -> None:

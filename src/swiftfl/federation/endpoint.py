@@ -13,6 +13,7 @@ from swiftfl.errors import UserError
 from swiftfl.federation.folder import is_loopback
 
 LOOPBACK = "127.0.0.1"
+_AT_ONCE, _PATIENCE = 16, 10.0  # requests, and seconds that one may take to be said
 _NODE = {
     "step": ("swiftfl_step", "gauge", "The step that the node is taking"),
     "steps_per_second": ("swiftfl_steps_per_second", "gauge", "Steps per second, lately"),
@@ -103,16 +104,39 @@ def _number(value: float) -> str:
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
+class _Server(ThreadingHTTPServer):
+    """Serves a few at a time, and says nothing of clients that break off."""
+
+    def __init__(self, *given: Any) -> None:
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """It is their affair."""
+
+
 class Endpoint:
     """GET /metrics and /health, from `serve` until `close`; that an address cannot be had is known before."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         host = host.strip("[]") or LOOPBACK
-        if not port.isdigit() or not int(port) < 65536:
+        if not (port.isascii() and port.isdigit() and int(port) < 65536):
             raise UserError(f"--metrics {address}: give a PORT, or HOST:PORT such as 127.0.0.1:9464")
         try:
-            self._server = ThreadingHTTPServer((host, int(port)), BaseHTTPRequestHandler)
+            self._server = _Server((host, int(port)), BaseHTTPRequestHandler)
         except OSError as error:
             raise UserError(f"--metrics {address}: {error.strerror or error}") from None
         self.beyond = not is_loopback(host)
@@ -136,10 +160,13 @@ class Endpoint:
 
 def _handler(status: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = _PATIENCE
+
         def do_GET(self) -> None:
-            if self.path == "/metrics":
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
                 self._reply(200, "text/plain; version=0.0.4", metrics_text(status()))
-            elif self.path == "/health":
+            elif path == "/health":
                 about = status()
                 short = {key: about[key] for key in _HEALTH}
                 healthy = about["phase"] != "failed"
@@ -153,7 +180,11 @@ def _handler(status: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandle
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
 
         def log_message(self, format: str, *values: object) -> None:
             """Nothing is logged of requests."""

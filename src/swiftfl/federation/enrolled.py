@@ -46,6 +46,11 @@ def agreed(config: Config, folder: NodeFolder) -> Config:
     }
     if config.algorithm.name == "swift":
         changes["algorithm.communication_set"] = agreement.communication_set
+    if agreement.mixing == "plain" and config.algorithm.mixing != "plain":
+        raise UserError(
+            f"{folder.path}: the federation averages plainly, the experiment says mixing "
+            f"{config.algorithm.mixing}: leave that out"
+        )
     if agreement.mixing != "plain":
         rule, given = name_and_options(agreement.mixing)
         changes |= {"algorithm.mixing": rule, **{f"algorithm.{key}": value for key, value in given.items()}}

@@ -27,7 +27,9 @@ from swiftfl.graph.census import (
     CensusOutgoing,
     CensusResult,
     Share,
+    begun,
     pack,
+    sound,
     unpack,
 )
 from swiftfl.transports.base import SmallMessage
@@ -35,6 +37,9 @@ from swiftfl.transports.base import SmallMessage
 _LOOK_EVERY = 0.02  # seconds
 _RATE_CHANGED = 1.25  # by this factor since the last epoch, and at least so many seconds ago:
 _MEASURE_EVERY = 5.0
+# What neighbours say of epochs is believed up to about as many as there can have been, so that nobody can
+# use them up; a node whose clock is wrong believes a few more than it knows of.
+_YEAR_2026, _EPOCHS_PER_SECOND, _EPOCHS_AHEAD = 1767225600, 10, 1000
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class NodeMembership:
         self._terms: list[Terms] = []
         self._lock = threading.Lock()
         self._wanted = False  # a consensus
+        self._refused: dict[tuple[int, int], SmallMessage] = {}  # the last one, by sender and kind
         self._closing = threading.Event()
         self.assignment: Assignment | None = None
         self.selected: tuple[Assignment, Terms] | None = None
@@ -125,7 +131,7 @@ class NodeMembership:
         share = self._share()
         for k in view:
             for message in self.connection.transport.heard(k):
-                if message.kind >= FIRST_KIND:
+                if message.kind >= FIRST_KIND and self._is_sound(k, message):
                     self._send(self._census.receive(k, unpack(*message), view, share))
         result = self._census.result
         news = []
@@ -138,6 +144,16 @@ class NodeMembership:
         for terms in self._selection.take(news):
             self._adopt(terms)
         self.consensus.advance()
+
+    def _is_sound(self, k: int, message: SmallMessage) -> bool:
+        """Whether a message of a census is taken in; one that is not is counted, once."""
+        most = max(begun(self._census.epoch) + _EPOCHS_AHEAD, (time.time() - _YEAR_2026) * _EPOCHS_PER_SECOND)
+        if sound(unpack(*message)) and begun(message.epoch) <= most:
+            return True
+        if self._refused.get((k, message.kind)) != message:
+            self._refused[k, message.kind] = message
+            self.connection.refuse(k, f"a message of a census that cannot be: {tuple(message)}")
+        return False
 
     @property
     def _settling(self) -> bool:
@@ -169,6 +185,9 @@ class NodeMembership:
 
     def _adopt(self, terms: Terms) -> None:
         assert self.assignment is not None
+        if not all(0.0 <= c <= 1.0 for c in (terms.w.own, *terms.w.of.values())):
+            self._say("keeps its weights: those that its neighbours lead to cannot be")
+            return
         self.selected = self.assignment, terms
         with self._lock:
             self._terms.append(terms)

@@ -219,6 +219,26 @@ class Census:
         return [(k, message) for k in self._children for message in (self._agreed, self._totals)]
 
 
+def sound(message: CensusMessage) -> bool:
+    """Whether its numbers can be those of a census: what neighbours send is not to be trusted."""
+    if isinstance(message, Explore):
+        return message.purpose in (RENEWAL, CONSENSUS)
+    if isinstance(message, Count):
+        return _is_count(message.count) and (math.isnan(message.p) or 0 < message.p < math.inf)
+    if isinstance(message, Agreed):
+        return _is_count(message.n) and message.uniform in (0.0, 1.0)
+    return 0 < message.p < math.inf and 0 < message.given < math.inf
+
+
+def _is_count(number: float) -> bool:
+    return 1 <= number <= _CLIENTS and float(number).is_integer()
+
+
+def begun(epoch: int) -> int:
+    """The counter of an epoch: about how many have been begun before."""
+    return epoch // _CLIENTS
+
+
 def pack(message: CensusMessage) -> tuple[int, int, float, float]:
     """Its kind among all small messages, its epoch and two numbers."""
     epoch, first, second = (getattr(message, name) for name in message.__slots__)

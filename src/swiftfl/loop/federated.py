@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.errors import UserError
 from swiftfl.federation.enrolled import plan_of
 from swiftfl.federation.folder import NodeFolder
+from swiftfl.federation.manifest import Agreement
 from swiftfl.federation.node import Node
 from swiftfl.federation.plan import NodePlan
 from swiftfl.federation.record import NodeRecord
@@ -18,6 +20,8 @@ from swiftfl.federation.service import NodeService
 from swiftfl.loop.federation import Federation
 from swiftfl.loop.module_vector import ModuleVector
 from swiftfl.loop.wrapped_rule import WrappedRule
+from swiftfl.mixing import mixing_named
+from swiftfl.transports.registry import make_codec
 from swiftfl.vector import Vector
 
 _OPEN_LAYOUT = "0" * 64
@@ -31,14 +35,14 @@ def federated_link(path: Path) -> FederatedLink:
         raise UserError(f"{path} says insecure, which only `swiftfl node --insecure` allows")
     agreement = folder.manifest.agreement
     plan = plan_of(folder, agreement.layout or _OPEN_LAYOUT)
-    return FederatedLink(plan, agreement.communication_set, agreement.size)
+    return FederatedLink(plan, agreement)
 
 
 class FederatedLink:
     """One node's end; it is client 0, its neighbours are the next ones, in the order of their names."""
 
-    def __init__(self, plan: NodePlan, communication_set: int = 0, size: int = 0) -> None:
-        self._plan, self._set, self._size = plan, communication_set, size
+    def __init__(self, plan: NodePlan, agreement: Agreement | None = None) -> None:
+        self._plan, self._agreement = plan, agreement or Agreement(codec=plan.codec)
         self._node: Node | None = None
         self._service: NodeService | None = None
         self.rank = 0
@@ -59,13 +63,16 @@ class FederatedLink:
         return tuple(self._plan.names())
 
     def connect(self, module: ModuleVector, rule: WrappedRule) -> LiveClient:
-        if self._size and module.size != self._size:
+        agreed = self._agreement
+        if agreed.size and module.size != agreed.size:
             raise UserError(
-                f"the model has {module.size} numbers, that of the federation {self._size}: all have the same"
+                f"the model has {module.size} numbers, the federation's {agreed.size}: all have the same"
             )
-        alone = Federation(1, [], "ccs", "swift", {"communication_set": self._set})
+        options = {"communication_set": agreed.communication_set}
+        alone = Federation(1, [], "ccs", "swift", options, *mixing_named(agreed.mixing))
         setup = alone.setup(rule, module.trainable, module.size - module.trainable)
-        config = {"algorithm": {"name": "swift", "communication_set": self._set}}
+        setup = replace(setup, codec=make_codec(agreed.codec))
+        config = {"algorithm": {"name": "swift", **options}}
         record = NodeRecord(self._plan, config, math.inf, self._say)
         try:
             self._node = Node(self._plan, setup, self._say, facts=record.steps, x0=module.read(), rate=1.0)

@@ -20,7 +20,7 @@ from swiftfl.errors import UserError
 from swiftfl.graph import Topology, communication_coefficients, from_edges, from_networkx, topology, uniform
 from swiftfl.graph.files import read_topology
 from swiftfl.graph.methods import method_names
-from swiftfl.mixing import MIXINGS
+from swiftfl.mixing import MIXINGS, mixing_named
 from swiftfl.registry import options_of, suggestion
 from swiftfl.robust import RobustMixing
 from swiftfl.rules import SgdRule, UpdateRule
@@ -88,8 +88,7 @@ def federation(
     name, given = name_and_options(algorithm)
     entry = ALGORITHMS[name]
     options = checked_options(f"algorithm {name}", options_of(entry.make), given, "algorithm ")
-    mixed_by, written = name_and_options(mixing)
-    mixing_options = checked_options(f"mixing {mixed_by}", options_of(MIXINGS[mixed_by]), written, "mixing ")
+    mixed_by, mixing_options = mixing_named(mixing)
     if mixed_by != "plain" and not entry.weighted:
         raise UserError(f"mixing {mixed_by} has no effect: {name} does not average by weights of neighbours")
     if weights is not None and weights not in method_names():

@@ -8,11 +8,12 @@ and says what they come to. It is a pure function of these, so that every engine
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from swiftfl.registry import Registry
+from swiftfl.registry import Registry, options_of
+from swiftfl.settings import checked_options, name_and_options
 from swiftfl.vector import Vector, Weights
 
 
@@ -42,6 +43,14 @@ def mixing_rule(name: str) -> Callable[[Make], Make]:
         return make
 
     return register
+
+
+def mixing_named(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a rule as users write it, such as clipped:tolerate=0.1; both are checked."""
+    name, written = name_and_options(text)
+    options = checked_options(f"mixing {name}", options_of(MIXINGS[name]), written, "mixing ")
+    MIXINGS[name](**options)
+    return name, options
 
 
 @mixing_rule("plain")

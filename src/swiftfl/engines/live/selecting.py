@@ -10,6 +10,7 @@ names one (`Switch`).
 from __future__ import annotations
 
 import logging
+import math
 import struct
 import time
 import zlib
@@ -93,7 +94,8 @@ class OwnSelection:
         for k in selection.neighbours:
             for message in self.transport.heard(k):
                 ours = message.kind < len(KINDS) and message.epoch == selection.epoch
-                if ours:  # messages may be taken in again: they say the same
+                if ours and math.isfinite(message.first + message.second):
+                    # Messages may be taken in again: they say the same.
                     self._send(selection.receive(k, unpack(*message)))
         if selection.weights is None:
             return False

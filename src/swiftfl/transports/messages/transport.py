@@ -47,7 +47,7 @@ class MessageTransport:
         of the size of x0, or of `shown`. Who is started again has a larger
         `incarnation` than before, by which others know its messages from older ones. `refusing` is told of
         models that cannot be decoded, with their sender."""
-        self._first_table = incarnation << 32
+        self._first_table, self._refusing = incarnation << 32, refusing
         self.i, self.n, self.neighbours = wire.rank, wire.size, tuple(neighbours[wire.rank])
         self._all = [tuple(those) for those in neighbours]
         self.size, self.dtype, self._x0 = x0.size, x0.dtype, x0
@@ -109,7 +109,7 @@ class MessageTransport:
 
     @cached_property
     def _small(self) -> SmallMessages:
-        return SmallMessages(self.progress, self.neighbours, self._first_table)
+        return SmallMessages(self.progress, self.neighbours, self._first_table, self._refusing)
 
     def tell(self, neighbour: int, message: SmallMessage) -> None:
         self._small.tell(neighbour, message)

@@ -64,7 +64,8 @@ class Outgoing:
     def __init__(self, link: NeighbourLink, name: str, terms: OutgoingTerms) -> None:
         self._link, self._name, self._terms = link, name, terms
         self._changed = threading.Condition()
-        self._serial = time.time_ns()  # so that it grows over restarts, too
+        # So that it grows over restarts, too; clocks may be set back, incarnations never are.
+        self._serial = terms.incarnation << 32 if terms.incarnation else time.time_ns()
         self._urgent: deque[bytes] = deque()
         self._large: deque[Half] = deque()
         self._current: tuple[Half, Iterator[bytes]] | None = None
