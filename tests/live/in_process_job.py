@@ -27,9 +27,13 @@ class InProcessJob:
         self.hub, self.rank, self.size = hub, rank, len(hub.wires)
 
     def connect(
-        self, neighbours: Sequence[Sequence[int]], x0: Vector, codec: MakeCodec = Identity
+        self,
+        neighbours: Sequence[Sequence[int]],
+        x0: Vector,
+        codec: MakeCodec = Identity,
+        shown: Vector | None = None,
     ) -> MessageTransport:
-        return MessageTransport(self.hub.wires[self.rank], neighbours, x0, codec)
+        return MessageTransport(self.hub.wires[self.rank], neighbours, x0, codec, shown=shown)
 
     def failed(self) -> set[int]:
         return set()

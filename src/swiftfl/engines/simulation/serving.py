@@ -18,7 +18,7 @@ from swiftfl.costs import Costs
 from swiftfl.engines.discard import discard_message
 from swiftfl.engines.engine import WARNING
 from swiftfl.engines.setup import Services, Setup, own_messages, refuse_rounds
-from swiftfl.engines.simulation.batched_mix import SOME_NEIGHBOURS, BatchedMixes, worthwhile
+from swiftfl.engines.simulation.batched_mix import BatchedMixes, worthwhile
 from swiftfl.engines.simulation.cells import Cells
 from swiftfl.engines.simulation.event_log import EventLog
 from swiftfl.engines.simulation.event_queue import EventQueue
@@ -200,7 +200,6 @@ class VerbServing:
             return self.setup.mixed(verb, verb.inbox)
         if (
             self._mixes_together
-            and len(verb.w.of) >= SOME_NEIGHBOURS
             and (self.mixes.waiting or self.events.another_at(self.now))
             and worthwhile(verb, self.n)
         ):
