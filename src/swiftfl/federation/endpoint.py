@@ -104,7 +104,7 @@ def _number(value: float) -> str:
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsServer(ThreadingHTTPServer):
     """Serves a few at a time, and says nothing of clients that break off."""
 
     def __init__(self, *given: Any) -> None:
@@ -136,7 +136,7 @@ class Endpoint:
         if not (port.isascii() and port.isdigit() and int(port) < 65536):
             raise UserError(f"--metrics {address}: give a PORT, or HOST:PORT such as 127.0.0.1:9464")
         try:
-            self._server = _Server((host, int(port)), BaseHTTPRequestHandler)
+            self._server = _MetricsServer((host, int(port)), BaseHTTPRequestHandler)
         except OSError as error:
             raise UserError(f"--metrics {address}: {error.strerror or error}") from None
         self.beyond = not is_loopback(host)
