@@ -120,7 +120,7 @@ def test_the_others_keep_what_would_go_to_a_lost_client(
     left = [read_all(tmp_path / "clients", i, first)[0][0].state for i in (0, 2, 3, 4)]
     weights = [float(wide(state.memory["mass"], state.x)[-1]) for state in left]
     assert min(weights) > 0
-    if direction == "both":
+    if direction == "both" and form is Sgp:  # overlapped, much may be under way to who has finished
         assert sum(weights) > 2  # of 5; what was with the lost client, or on its way to it, is lost
     assert all(state.c == 201 for state in left)
     again = replay(setup, tmp_path / "clients")
