@@ -336,7 +336,7 @@ def test_the_clock_goes_on_after_a_resume(tmp_path: Path) -> None:
 # --- replay after kills ----------------------------------------------------------------------------
 
 
-def in_rounds(name: str, n: int, epochs: int = 40, hold: int | None = None) -> Setup:
+def in_rounds(name: str, n: int, epochs: int = 40, hold: int | None = None, seconds: float = 0.002) -> Setup:
     graph = ring(n)
     algorithm = {
         "dsgd": dsgd(),
@@ -344,7 +344,7 @@ def in_rounds(name: str, n: int, epochs: int = 40, hold: int | None = None) -> S
         "matcha": Matcha(matching_plan(graph, 0.7)),
         "gossip": Gossip(graph),
     }[name]
-    return live_setup(algorithm, n=n, seconds=0.002, method="metropolis", epochs=epochs, hold=hold)
+    return live_setup(algorithm, n=n, seconds=seconds, method="metropolis", epochs=epochs, hold=hold)
 
 
 @pytest.mark.parametrize("name", ["dsgd", "pasgd", "matcha", "gossip"])
@@ -365,14 +365,13 @@ def test_rounds_are_replayed_after_several_kills(name: str, tmp_path: Path) -> N
 
 
 def test_rounds_are_replayed_after_kills_and_restarts(tmp_path: Path) -> None:
-    setup, folder = in_rounds("dsgd", 5, epochs=100, hold=400), tmp_path / "clients"
+    setup, folder = in_rounds("dsgd", 5, epochs=300, seconds=0.01), tmp_path / "clients"
     with running(setup, folder, restart_lost=True, save_steps=20) as engine:
         for count, victim in enumerate((1, 3, 1), start=1):
             before = max(steps(engine))
             until(lambda c=before: min(steps(engine)) >= c + 30, "further rounds")  # type: ignore[misc]
             os.kill(engine.pid(victim), signal.SIGKILL)
             until(lambda count=count: len(events(engine, "join")) == count, "the return")  # type: ignore[misc]
-        let_go(setup)
         assert engine.wait(LIMIT)
         assert engine.supervisor.lost == []
         live = engine.models
