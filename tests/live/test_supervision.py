@@ -30,7 +30,8 @@ from live_worlds import (
 
 from swiftfl.algorithms import Gossip, Matcha, Swift, dsgd, pasgd
 from swiftfl.engines import Setup
-from swiftfl.engines.live.local.engine import LocalEngine, allow_descriptors
+from swiftfl.engines.live.local.engine import LocalEngine
+from swiftfl.engines.live.local.forkserver import allow_descriptors
 from swiftfl.engines.live.resume import find_resume_point
 from swiftfl.engines.live.status import FINISHED, RUNNING
 from swiftfl.engines.live.supervisor import Supervisor

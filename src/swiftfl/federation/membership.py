@@ -75,7 +75,7 @@ class NodeMembership:
         self._terms: list[Terms] = []
         self._lock = threading.Lock()
         self._wanted = False  # a consensus
-        self._refused: dict[tuple[int, int], SmallMessage] = {}  # the last one, by sender and kind
+        self._refused: dict[tuple[int, int], str] = {}  # the last one, by sender and kind
         self._closing = threading.Event()
         self.assignment: Assignment | None = None
         self.selected: tuple[Assignment, Terms] | None = None
@@ -150,9 +150,10 @@ class NodeMembership:
         most = max(begun(self._census.epoch) + _EPOCHS_AHEAD, (time.time() - _YEAR_2026) * _EPOCHS_PER_SECOND)
         if sound(unpack(*message)) and begun(message.epoch) <= most:
             return True
-        if self._refused.get((k, message.kind)) != message:
-            self._refused[k, message.kind] = message
-            self.connection.refuse(k, f"a message of a census that cannot be: {tuple(message)}")
+        said = str(tuple(message))  # in which NaN is like NaN
+        if self._refused.get((k, message.kind)) != said:
+            self._refused[k, message.kind] = said
+            self.connection.refuse(k, f"a message of a census that cannot be: {said}")
         return False
 
     @property

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import resource
 import select
 import signal
 import socket
@@ -25,7 +24,7 @@ from typing import Any
 from swiftfl import kernels
 from swiftfl.engines.live.facts import FactsPlan
 from swiftfl.engines.live.local.control import ControlChannel
-from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch
+from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch, allow_descriptors
 from swiftfl.engines.live.local.spawned import Remade, SpawnedClients
 from swiftfl.engines.live.local.worker import Worker
 from swiftfl.engines.live.options import LiveOptions
@@ -396,13 +395,3 @@ class LocalEngine(SupervisedRun):
         """The process of client i."""
         assert self.fork_server is not None
         return self.fork_server.pids[i]
-
-
-def allow_descriptors(count: int) -> None:
-    """Raise the soft limit of open files, if that is needed; the hard one is the machine's."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= count:
-        return
-    if hard != resource.RLIM_INFINITY and hard < count:
-        raise UserError(f"the run needs {count} open files, and this machine allows {hard} (ulimit -Hn)")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

@@ -14,6 +14,7 @@ import io
 import json
 import logging
 import os
+import resource
 import select
 import signal
 import socket
@@ -26,6 +27,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
+from swiftfl.errors import UserError
 from swiftfl.signals import leave_to_the_parent, signal_name
 
 _log = logging.getLogger(__name__)
@@ -254,3 +256,13 @@ def run_and_exit(work: Callable[[], int]) -> NoReturn:
             os.write(2, text.encode())
     finally:
         os._exit(code)
+
+
+def allow_descriptors(count: int) -> None:
+    """Raise the soft limit of open files, if that is needed; the hard one is the machine's."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
+    if hard != resource.RLIM_INFINITY and hard < count:
+        raise UserError(f"the run needs {count} open files, and this machine allows {hard} (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
