@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 
 pytest_plugins = ["browser_fixtures", "missing_libraries", "once_more"]
+
+# As `make test` has it: otherwise programs that tests start compute with other threads than the tests, and
+# losses differ in their last bits.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 with contextlib.suppress(ImportError):  # tests of graphs need no torch, and `make test-pythons` may have none
     import torch

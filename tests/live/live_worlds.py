@@ -6,8 +6,9 @@ import contextlib
 import copy
 import mmap
 import os
+import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 
 import swiftfl
 from swiftfl.algorithm import Algorithm
+from swiftfl.client import State
 from swiftfl.engines import Setup
 from swiftfl.engines.dynamics import Dynamics
 from swiftfl.engines.live.journal import read_incarnations
@@ -23,6 +25,7 @@ from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.replay import replay as replay_run
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
+from swiftfl.engines.live.saves import read_all
 from swiftfl.engines.live.supervised import SupervisedRun
 from swiftfl.engines.membership import Membership
 from swiftfl.engines.setup import Buffers
@@ -67,9 +70,9 @@ class Unhurried:
 
 
 def let_go(setup: Setup) -> None:
-    """The test has acted: the run, which was held up in its middle, goes on to its end."""
-    assert isinstance(setup.workload, Unhurried)
-    setup.workload.let_go()
+    """The test has acted: the run, if it was held up in its middle, goes on to its end."""
+    if isinstance(setup.workload, Unhurried):
+        setup.workload.let_go()
 
 
 def live_setup(
@@ -109,8 +112,7 @@ def resumed(
     setup: Setup, folder: Path, elapsed: float = 0.0
 ) -> contextlib.AbstractContextManager[LocalEngine]:
     """A run that goes on from its clients' saves; nothing holds it up any more."""
-    if isinstance(setup.workload, Unhurried):
-        setup.workload.let_go()
+    let_go(setup)
     return running(setup, folder, find_resume_point(folder, setup, elapsed))
 
 
@@ -120,6 +122,23 @@ def replay(setup: Setup, folder: Path) -> list[Vector]:
     if isinstance(workload, Unhurried):
         workload._seconds = 0.0
     return replay_run(replace(setup, workload=workload), folder)
+
+
+def check_replay(
+    setup: Setup, folder: Path, live: Sequence[Vector], members: Iterable[int] | None = None
+) -> None:
+    """A replay gives the models of a run, bit for bit; of all clients, or of those who have not been lost."""
+    again = replay(setup, folder)
+    assert len(again) == len(live)
+    for i in range(len(live)) if members is None else members:
+        np.testing.assert_array_equal(live[i], again[i], f"client {i}")
+
+
+def last_states(setup: Setup, folder: Path, members: Iterable[int] | None = None) -> list[State]:
+    """What clients have saved last."""
+    first = setup.first_state(setup.workload.initial(setup.seed))
+    there = range(setup.n) if members is None else members
+    return [read_all(folder, i, first)[0][0].state for i in there]
 
 
 def events(engine: SupervisedRun, kind: str) -> list[dict[str, Any]]:
@@ -143,13 +162,27 @@ def under_way(engine: LocalEngine, c: int = 3) -> None:
     until(lambda: min(steps(engine)) >= c, f"step {c} of every client")
 
 
+def kill(engine: LocalEngine, *clients: int) -> None:
+    """Kill clients, and wait until they are known to be lost."""
+    for i in clients:
+        os.kill(pids(engine)[i], signal.SIGKILL)
+    until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss")
+
+
+def stop(engine: LocalEngine) -> None:
+    """Stop a run before its end; it can go on later."""
+    engine.stop()
+    until(lambda: engine.supervisor.common._at is not None, "the order to stop")
+    let_go(engine.setup)  # nobody can pass the round of the stop, which may lie many ahead
+    assert engine.wait(LIMIT)
+    assert engine.stopped
+
+
 def stopped_resumed_and_replayed(setup: Setup, folder: Path) -> list[Vector]:
     """The models of a run that is stopped in its middle and goes on to its end; a replay gives the same."""
     with running(setup, folder) as engine:
         under_way(engine, 5)
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
     return resumed_and_replayed(setup, folder)
 
 
@@ -158,8 +191,7 @@ def resumed_and_replayed(setup: Setup, folder: Path) -> list[Vector]:
     with resumed(setup, folder) as engine:
         assert engine.wait(LIMIT)
         live = engine.models
-    for mine, again in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, again)
+    check_replay(setup, folder, live)
     return live
 
 

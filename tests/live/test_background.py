@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, live_setup, resumed, running, steps, under_way
+from live_worlds import LIMIT, live_setup, resumed, running, steps, stop, under_way
 
 from swiftfl.algorithms import AdPsgd
 from swiftfl.client import State
@@ -100,9 +100,7 @@ def test_a_run_that_averages_in_the_background_stops_saves_and_resumes(tmp_path:
     setup, folder = live_setup(BACKGROUND, method="metropolis", epochs=16, hold=15), tmp_path / "clients"
     with running(setup, folder, patience=LIMIT) as engine:
         under_way(engine, 8)
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
         stopped_at = steps(engine)
     with resumed(setup, folder) as engine:
         assert [start.c for start in engine.resume.starts if start] == stopped_at

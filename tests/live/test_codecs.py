@@ -13,7 +13,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from in_process_wire import Hub
-from live_worlds import LIMIT, events, let_go, live_setup, replay, resumed, running, under_way, until
+from live_worlds import (
+    LIMIT,
+    check_replay,
+    events,
+    let_go,
+    live_setup,
+    replay,
+    resumed,
+    running,
+    stop,
+    under_way,
+    until,
+)
 
 from feedback_codec import HalfWithFeedback
 from swiftfl.algorithm import Algorithm
@@ -203,8 +215,7 @@ def test_who_joins_starts_from_a_neighbours_model(algorithm: Any, method: str, t
         (first,) = read_incarnations(tmp_path, 3, 4)
         assert first.how == "model"
         assert first.source[1] > 0, "x0 has version 0"
-        for model, again in zip(engine.models, replay(setup, tmp_path), strict=True):
-            np.testing.assert_array_equal(model, again)
+        check_replay(setup, tmp_path, engine.models)
 
 
 @pytest.mark.parametrize(
@@ -223,17 +234,14 @@ def test_a_run_with_a_codec_stops_goes_on_and_is_replayed(
     folder = tmp_path / "clients"
     with running(setup, folder) as engine:
         under_way(engine, 5)
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
     saved = read_all(folder, 0, setup.first_state(setup.workload.initial(setup.seed)))[0][0]
     assert finite(saved.codec["left"])
     assert saved.codec["left"].any()
     with resumed(setup, folder) as engine:
         assert engine.wait(LIMIT)
         live = engine.models
-    for mine, again in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, again)
+    check_replay(setup, folder, live)
     exact = replay(replace(setup, codec=Identity), folder)
     assert any((mine != other).any() for mine, other in zip(live, exact, strict=True))
     assert any((mine != mine.astype(np.float16)).any() for mine in live)

@@ -16,7 +16,9 @@ from live_worlds import (
     LIMIT,
     Unhurried,
     alive,
+    check_replay,
     events,
+    kill,
     let_go,
     live_setup,
     pids,
@@ -31,7 +33,6 @@ from live_worlds import (
 from swiftfl.algorithms import AllReduceSgd, FedAvg, Swift, dsgd
 from swiftfl.engines.live import saves
 from swiftfl.engines.live.local import worker as process
-from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.local.forkserver import Launch
 from swiftfl.engines.live.local.worker import Worker
 from swiftfl.engines.live.status import Tally
@@ -48,12 +49,6 @@ def resident(pid: int) -> int:
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
     )
     return int(fields["RssAnon"].split()[0]) * 1024
-
-
-def kill(engine: LocalEngine, *clients: int) -> None:
-    for i in clients:
-        os.kill(pids(engine)[i], signal.SIGKILL)
-    until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss")
 
 
 def test_a_stopped_neighbour_costs_neither_time_nor_memory() -> None:
@@ -90,9 +85,7 @@ def test_survivors_of_a_kill_finish(killed: tuple[int, ...], tmp_path: Path) -> 
         for i in engine.members():
             assert abs(engine.terms[i].w.own + sum(engine.terms[i].w.of.values()) - 1) < 1e-12
             assert not set(engine.terms[i].w.of) & set(killed)
-    again = replay(setup, tmp_path / "clients")
-    for i in engine.members():
-        np.testing.assert_array_equal(live[i], again[i])
+    check_replay(setup, tmp_path / "clients", live, engine.members())
 
 
 @pytest.mark.parametrize("algorithm", [dsgd(), AllReduceSgd()], ids=lambda a: a.name)
@@ -125,8 +118,7 @@ def test_a_lost_client_comes_back(saved: bool, tmp_path: Path) -> None:
         assert [e["how"] for e in events(engine, "restart")] == ["save" if saved else "model"]
         assert set(engine.terms[1].w.of) == {0, 2}
         live = engine.models
-    for mine, repeated in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, folder, live)
 
 
 def test_a_client_comes_back_into_rounds(tmp_path: Path) -> None:
@@ -227,8 +219,7 @@ def test_a_step_that_is_not_finite_is_left_out_and_the_client_recovers(tmp_path:
     assert engine.figures()["refused"] == 0
     (warning,) = events(engine, "warning")
     assert warning["text"] == "client 2: step 10 gave numbers that are not finite; the step was left out"
-    for mine, repeated in zip(models, replay(setup, tmp_path / "clients"), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, tmp_path / "clients", models)
 
 
 def test_a_value_that_is_not_finite_is_left_out_of_the_mean_of_all(tmp_path: Path) -> None:
@@ -354,5 +345,4 @@ def test_a_run_whose_clients_all_died_goes_on_from_their_saves(
         assert again.wait(LIMIT)
         assert steps(again) == [81.0] * 4
         live = again.models
-    for mine, repeated in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, folder, live)

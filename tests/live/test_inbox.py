@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, events, live_setup, replay, running
+from live_worlds import LIMIT, check_replay, events, live_setup, running
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.client import Client, State
@@ -128,8 +128,7 @@ def test_what_was_looked_at_is_what_is_mixed_and_replayed(
         assert engine.wait(LIMIT)
         assert events(engine, "lost") == []
         live = engine.models
-    for mine, repeated in zip(live, replay(setup, tmp_path / "clients"), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, tmp_path / "clients", live)
 
 
 def test_what_was_looked_at_is_recorded_under_its_own_step(tmp_path: Path) -> None:

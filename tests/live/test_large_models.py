@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from live_worlds import LIMIT, live_setup, replay, running
+from live_worlds import LIMIT, check_replay, live_setup, running
 from torch import Tensor, nn
 
 import swiftfl
@@ -40,8 +40,7 @@ def test_a_run_of_large_models_is_replayed_bit_for_bit(algorithm: Algorithm[Verb
     with running(setup, tmp_path) as engine:
         assert engine.wait(LIMIT)
         live = engine.models
-    again = replay(setup, tmp_path)
-    assert all(np.array_equal(a, b) for a, b in zip(live, again, strict=True))
+    check_replay(setup, tmp_path, live)
     assert not np.array_equal(live[0], live[1])
 
 

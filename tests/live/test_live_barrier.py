@@ -15,13 +15,14 @@ from in_process_job import Ranks
 from in_process_wire import Hub
 from live_worlds import (
     Unhurried,
+    check_replay,
     let_go,
     live_setup,
     pids,
-    replay,
     resumed,
     running,
     steps,
+    stop,
     under_way,
     until,
 )
@@ -69,17 +70,14 @@ def test_everybody_waits_for_one_that_is_stopped(barrier: Barrier, most: int, tm
         until(lambda: engine.wait(0.05), "the end")
         assert engine.supervisor.lost == [0]
         assert steps(engine)[1:] == [41.0] * (N - 1)
-        for model, again in zip(engine.models[1:], replay(setup, tmp_path)[1:], strict=True):
-            assert np.array_equal(model, again)
+        check_replay(setup, tmp_path, engine.models, range(1, N))
 
 
 def test_the_models_are_those_of_virtual_time_also_after_a_stop(tmp_path: Path) -> None:
     setup = setup_of("global", epochs=12, hold=10)
     with running(setup, tmp_path) as engine:
         under_way(engine, 5)
-        engine.stop()
-        until(lambda: engine.wait(0.05), "the stop")
-        assert engine.stopped
+        stop(engine)
     with resumed(setup, tmp_path) as engine:
         until(lambda: engine.wait(0.05), "the end")
         for model, expected in zip(engine.models, run_to_end(VirtualEngine(setup)).models, strict=True):

@@ -10,6 +10,7 @@ import pytest
 from live_worlds import (
     LIMIT,
     alive,
+    check_replay,
     let_go,
     live_setup,
     pids,
@@ -17,6 +18,7 @@ from live_worlds import (
     running,
     shared_memory_files,
     steps,
+    stop,
     under_way,
     until,
 )
@@ -111,8 +113,7 @@ def test_wait_free_algorithms_are_replayed_bit_for_bit(algorithm, tmp_path: Path
     with running(setup, tmp_path / "clients") as engine:
         assert engine.wait(LIMIT)
         live = engine.models
-    for mine, repeated in zip(live, replay(setup, tmp_path / "clients"), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, tmp_path / "clients", live)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +168,7 @@ def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp
     setup, folder = live_setup(algorithm, method=method, epochs=12, hold=10), tmp_path / "clients"
     with running(setup, folder) as engine:
         under_way(engine, 5)
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
         assert engine.supervisor.lost == []
     point = find_resume_point(folder, setup)
     assert [start.c for start in point.starts if start] == steps(engine)
@@ -180,8 +179,7 @@ def test_a_stopped_run_goes_on_and_is_replayed_as_a_whole(algorithm, method, tmp
         assert engine.wait(LIMIT)
         assert steps(engine) == [61.0] * 4
         live = engine.models
-    for mine, repeated in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, folder, live)
 
 
 def test_a_slow_client_slows_nobody_and_its_rate_is_seen() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from live_worlds import LIMIT, Unhurried, own_buffers, replay, resumed, running, tagged_setup, under_way
+from live_worlds import LIMIT, Unhurried, own_buffers, replay, resumed, running, stop, tagged_setup, under_way
 from mpi_jobs import needs_mpi, no_job_is_left, under_mpi
 
 from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Swift, dsgd
@@ -54,9 +54,7 @@ def test_a_run_that_goes_on_keeps_them(name: str, tmp_path: Path) -> None:
     setup = replace(setup, workload=Unhurried(setup.workload, 0.003, hold=10))
     with running(setup, folder, patience=LIMIT) as engine:
         under_way(engine, 5)
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
     with resumed(setup, folder) as engine:
         assert max(start.c for start in engine.resume.starts if start) < 200
         assert engine.wait(LIMIT)

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from live_worlds import (
     LIMIT,
+    check_replay,
     events,
+    kill,
     let_go,
     live_setup,
-    pids,
-    replay,
     resumed,
     running,
     steps,
+    stop,
     under_way,
     until,
 )
@@ -68,18 +69,6 @@ def selected(engine: LocalEngine, epoch: int) -> None:
     until(lambda: any(e["epoch"] == epoch for e in events(engine, "ccs")), f"the end of epoch {epoch}")
 
 
-def kill(engine: LocalEngine, *clients: int) -> None:
-    for i in clients:
-        os.kill(pids(engine)[i], signal.SIGKILL)
-    until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss")
-
-
-def check_replay(setup: Setup, folder: Path, engine: LocalEngine, live: list[np.ndarray]) -> None:
-    again = replay(setup, folder)
-    for i in engine.members():
-        np.testing.assert_array_equal(live[i], again[i])
-
-
 @pytest.mark.parametrize("scores", [None, skewed(GRAPH.n)], ids=["uniform", "skewed"])
 @both
 def test_before_the_first_step(algorithm, scores: np.ndarray | None, tmp_path: Path) -> None:
@@ -97,7 +86,7 @@ def test_before_the_first_step(algorithm, scores: np.ndarray | None, tmp_path: P
     assert {**figures["ccs"], "seconds": 0} == {"runs": 1, "messages": sent, "bytes": 32 * sent, "seconds": 0}
     assert 0 < figures["ccs"]["seconds"] < LIMIT
     assert figures["renewals"] == 0
-    check_replay(setup, tmp_path / "clients", engine, live)
+    check_replay(setup, tmp_path / "clients", live, engine.members())
 
 
 @pytest.mark.parametrize(
@@ -112,7 +101,8 @@ def test_before_the_first_step(algorithm, scores: np.ndarray | None, tmp_path: P
 )
 def test_after_deaths(algorithm, scores: np.ndarray | None, tmp_path: Path) -> None:
     """One alone, then two at once."""
-    setup, folder = setup_of(algorithm, scores, epochs=30, hold=30), tmp_path / "clients"
+    setup = setup_of(algorithm, scores, seconds=0.02 if algorithm.in_rounds else 0.004, epochs=24, hold=30)
+    folder = tmp_path / "clients"
     first, last = central(setup, {2}), central(setup, {2, 5, 6})
     with running(setup, folder) as engine:
         under_way(engine)
@@ -130,7 +120,7 @@ def test_after_deaths(algorithm, scores: np.ndarray | None, tmp_path: Path) -> N
         assert weights[0] == setup.weights[i]
         assert weights[1] == first[i]
         assert weights[-1] == last[i]
-    check_replay(setup, folder, engine, live)
+    check_replay(setup, folder, live, engine.members())
 
 
 @both
@@ -157,7 +147,7 @@ def test_one_that_dies_while_the_first_weights_are_selected(
     for i, expected in central(setup, {2}).items():
         assert adopted(folder, i)[-1] == expected
         assert json.loads((folder / f"client-{i:04d}.jsonl").read_text().splitlines()[-1]) == ["end", 11]
-    check_replay(setup, folder, engine, live)
+    check_replay(setup, folder, live, engine.members())
 
 
 @both
@@ -187,7 +177,7 @@ def test_a_message_that_is_lost_holds_up_nobody(
     last = central(setup, {2, 4})
     for i in engine.members():
         assert adopted(folder, i)[-1] == last[i]
-    check_replay(setup, folder, engine, live)
+    check_replay(setup, folder, live, engine.members())
 
 
 def test_a_stopped_neighbour_holds_up_nobodys_steps(tmp_path: Path) -> None:
@@ -224,7 +214,7 @@ def test_one_that_comes_back_selects_again(algorithm, tmp_path: Path) -> None:
         live = engine.models
     last = central(setup, set())
     assert all(adopted(folder, i)[-1] == last[i] for i in range(GRAPH.n))
-    check_replay(setup, folder, engine, live)
+    check_replay(setup, folder, live, engine.members())
 
 
 @both
@@ -254,12 +244,10 @@ def test_a_run_that_goes_on_selects_anew(tmp_path: Path) -> None:
     setup, folder = setup_of(dsgd(), epochs=16, hold=15), tmp_path / "clients"
     with running(setup, folder) as engine:
         under_way(engine)
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
     with resumed(setup, folder) as engine:
         assert engine.wait(LIMIT)
         live = engine.models
     for i in range(GRAPH.n):
         assert adopted(folder, i) == [setup.weights[i]] * 2
-    check_replay(setup, folder, engine, live)
+    check_replay(setup, folder, live, engine.members())

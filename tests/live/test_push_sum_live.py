@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 from live_worlds import (
     LIMIT,
+    check_replay,
+    kill,
+    last_states,
     let_go,
     live_setup,
     replay,
@@ -19,7 +20,6 @@ from live_worlds import (
     shared_memory_files,
     stopped_resumed_and_replayed,
     under_way,
-    until,
 )
 from mpi_jobs import end, needs_mpi, no_job_is_left, swiftfl
 
@@ -27,8 +27,6 @@ from swiftfl import ring
 from swiftfl.algorithms import OverlappedSgp, Sgp
 from swiftfl.cli.main import run_command
 from swiftfl.client import State
-from swiftfl.engines import Setup
-from swiftfl.engines.live.saves import read_all
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
 from swiftfl.graph.directed import Directed, Direction, directed
@@ -38,11 +36,6 @@ from swiftfl.vector import wide
 __all__ = ["no_job_is_left"]
 
 DIRECTIONS: tuple[Direction, ...] = ("both", "one_way")
-
-
-def last_states(setup: Setup, folder: Path) -> list[State]:
-    first = setup.first_state(setup.workload.initial(0))
-    return [read_all(folder, i, first)[0][0].state for i in range(setup.n)]
 
 
 def weight_of(states: list[State], graph: Directed) -> float:
@@ -87,8 +80,7 @@ def test_who_goes_on_begins_with_new_masses_that_fit(tmp_path: Path) -> None:
     setup = live_setup(OverlappedSgp(graph), seconds=0.002, epochs=8, hold=20)
     with running(setup, folder, save_steps=3) as engine:
         under_way(engine, 8)
-        os.kill(engine.pid(2), signal.SIGKILL)
-        until(lambda: engine.supervisor.lost == [2], "the loss")
+        kill(engine, 2)
         engine.stop()
         assert engine.wait(LIMIT)
     live = resumed_and_replayed(setup, folder)
@@ -107,8 +99,7 @@ def test_the_others_keep_what_would_go_to_a_lost_client(
     setup = live_setup(form(directed(ring(5), direction)), n=5, seconds=0.001, epochs=40, hold=10)
     with running(setup, tmp_path / "clients") as engine:
         under_way(engine, 5)
-        os.kill(engine.pid(1), signal.SIGKILL)
-        until(lambda: engine.supervisor.lost == [1], "the loss")
+        kill(engine, 1)
         let_go(setup)
         assert engine.wait(LIMIT)
         assert engine.figures()["lost"] == [1]
@@ -116,16 +107,13 @@ def test_the_others_keep_what_would_go_to_a_lost_client(
             direction == "one_way"
         )
         live = engine.models
-    first = setup.first_state(setup.workload.initial(0))
-    left = [read_all(tmp_path / "clients", i, first)[0][0].state for i in (0, 2, 3, 4)]
+    left = last_states(setup, tmp_path / "clients", (0, 2, 3, 4))
     weights = [float(wide(state.memory["mass"], state.x)[-1]) for state in left]
     assert min(weights) > 0
     if direction == "both" and form is Sgp:  # overlapped, much may be under way to who has finished
         assert sum(weights) > 2  # of 5; what was with the lost client, or on its way to it, is lost
     assert all(state.c == 201 for state in left)
-    again = replay(setup, tmp_path / "clients")
-    for i in (0, 2, 3, 4):
-        np.testing.assert_array_equal(live[i], again[i])
+    check_replay(setup, tmp_path / "clients", live, (0, 2, 3, 4))
 
 
 def test_a_run_is_evaluated_while_it_trains(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from live_worlds import LIMIT, alive, pids, until
+from live_worlds import LIMIT, alive, check_replay, pids, stop, until
 
 from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.local.spawned import Remade
 from swiftfl.engines.live.options import LiveOptions
-from swiftfl.engines.live.replay import replay
 from swiftfl.engines.live.resume import find_resume_point
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import Parts, build
@@ -64,8 +63,7 @@ def test_a_lost_client_is_spawned_again_and_the_run_is_replayed_bit_for_bit(tmp_
     finally:
         engine.close()
     assert not any(map(alive, mine))
-    again = replay(parts.setup, tmp_path / "clients")
-    assert all(np.array_equal(a, b) for a, b in zip(live, again, strict=True))
+    check_replay(parts.setup, tmp_path / "clients", live)
 
 
 @pytest.mark.slow
@@ -75,9 +73,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
     try:
         engine.start()
         until(lambda: min(engine.status.column("steps")) > 10, "all clients at work")
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
     finally:
         engine.close()
     point = find_resume_point(tmp_path, parts.setup, 0.0)

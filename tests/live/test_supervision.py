@@ -16,14 +16,16 @@ from live_worlds import (
     LIMIT,
     Unhurried,
     alive,
+    check_replay,
     events,
+    last_states,
     let_go,
     live_setup,
     pids,
-    replay,
     resumed,
     running,
     steps,
+    stop,
     under_way,
     until,
 )
@@ -262,9 +264,7 @@ def test_a_client_that_is_stopped_while_it_waits_does_not_cost_the_others_their_
 
         until(stopped_while_it_waits)
         until(lambda: any("client 1 has made no progress" in text for text in engine.supervisor.warnings))
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
         (lost,) = events(engine, "lost")
         assert (lost["client"], lost["reason"]) == (1, f"did not stop within {PATIENCE:g} s")
     setup.__dict__["epochs"] = 4
@@ -292,9 +292,7 @@ def test_a_blocked_client_does_not_keep_the_others_from_stopping(
         until(lambda: steps(engine)[1] == 8.0, "the step that blocks")
         if all_others_finish and not setup.algorithm.in_rounds:
             until(lambda: [steps(engine)[i] for i in (0, 2, 3)] == [21.0] * 3, "the end of the others")
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
         (lost,) = events(engine, "lost")
         assert lost["client"] == 1
         assert lost["reason"] == f"did not stop within {PATIENCE:g} s"
@@ -307,8 +305,7 @@ def test_a_blocked_client_does_not_keep_the_others_from_stopping(
         assert engine.supervisor.lost == []
         assert not engine.stopped
         live = engine.models
-    for mine, repeated in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, folder, live)
 
 
 # --- the clock -------------------------------------------------------------------------------------
@@ -360,9 +357,7 @@ def test_rounds_are_replayed_after_several_kills(name: str, tmp_path: Path) -> N
         assert engine.wait(LIMIT)
         assert sorted(engine.supervisor.lost) == [1, 2, 4]
         live, members = engine.models, engine.members()
-    again = replay(setup, folder)
-    for i in members:
-        np.testing.assert_array_equal(live[i], again[i])
+    check_replay(setup, folder, live, members)
 
 
 def test_rounds_are_replayed_after_kills_and_restarts(tmp_path: Path) -> None:
@@ -373,11 +368,10 @@ def test_rounds_are_replayed_after_kills_and_restarts(tmp_path: Path) -> None:
             until(lambda c=before: min(steps(engine)) >= c + 30, "further rounds")  # type: ignore[misc]
             os.kill(engine.pid(victim), signal.SIGKILL)
             until(lambda count=count: len(events(engine, "join")) == count, "the return")  # type: ignore[misc]
-        assert engine.wait(LIMIT)
+        until(lambda: min(steps(engine)) > engine.supervisor.renewed_from + 10, "rounds of all")
+        stop(engine)
         assert engine.supervisor.lost == []
-        live = engine.models
-    for mine, repeated in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, folder, [state.x for state in last_states(setup, folder)])
 
 
 def test_a_client_that_is_back_after_the_last_round_stays_lost(tmp_path: Path) -> None:
@@ -388,9 +382,7 @@ def test_a_client_that_is_back_after_the_last_round_stays_lost(tmp_path: Path) -
         assert engine.wait(LIMIT)
         live, members = engine.models, engine.members()
         assert engine.supervisor.lost in ([], [2])  # it may have finished just before
-    again = replay(setup, folder)
-    for i in members:
-        np.testing.assert_array_equal(live[i], again[i])
+    check_replay(setup, folder, live, members)
 
 
 def test_who_was_lost_long_before_a_stop_comes_back_from_a_neighbours_save(tmp_path: Path) -> None:
@@ -399,9 +391,7 @@ def test_who_was_lost_long_before_a_stop_comes_back_from_a_neighbours_save(tmp_p
         under_way(engine, 15)
         os.kill(engine.pid(2), signal.SIGKILL)
         until(lambda: max(steps(engine)) >= 50, "step 50")
-        engine.stop()
-        assert engine.wait(LIMIT)
-        assert engine.stopped
+        stop(engine)
     point = find_resume_point(folder, setup)
     starts = [start for start in point.starts if start is not None]
     assert len({start.c for start in starts}) == 1
@@ -411,5 +401,4 @@ def test_who_was_lost_long_before_a_stop_comes_back_from_a_neighbours_save(tmp_p
     with running(setup, folder, point) as engine:
         assert engine.wait(LIMIT)
         live = engine.models
-    for mine, repeated in zip(live, replay(setup, folder), strict=True):
-        np.testing.assert_array_equal(mine, repeated)
+    check_replay(setup, folder, live)
