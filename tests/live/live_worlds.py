@@ -22,6 +22,7 @@ from swiftfl.engines import Setup
 from swiftfl.engines.dynamics import Dynamics
 from swiftfl.engines.live.journal import read_incarnations
 from swiftfl.engines.live.local.engine import LocalEngine
+from swiftfl.engines.live.mpi.engine import MpiEngine
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.replay import replay as replay_run
 from swiftfl.engines.live.resume import ResumePoint, find_resume_point
@@ -53,9 +54,14 @@ class Unhurried:
         return self._workload.initial(seed)
 
     def gradient(self, x: Vector, batch: Batch) -> Slope:
-        held = self._hold is not None and batch.counter >= self._hold and not self._free[0]
-        time.sleep(HELD if held else self._seconds)
+        end = time.monotonic() + (HELD if self._is_held(batch) else self._seconds)
+        while self._is_held(batch) and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(max(0.0, min(self._seconds, end - time.monotonic())))
         return self._workload.gradient(x, batch)
+
+    def _is_held(self, batch: Batch) -> bool:
+        return self._hold is not None and batch.counter >= self._hold and not self._free[0]
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         return [self.gradient(x, batch) for x, batch in zip(xs, batches, strict=True)]
@@ -63,16 +69,23 @@ class Unhurried:
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         return self._workload.evaluate(xs)
 
-    def let_go(self) -> None:
-        self._free[0] = 1
+    def let_go(self, free: bool = True) -> None:
+        self._free[0] = free
         if isinstance(self._workload, Unhurried):
-            self._workload.let_go()
+            self._workload.let_go(free)
 
 
 def let_go(setup: Setup) -> None:
     """The test has acted: the run, if it was held up in its middle, goes on to its end."""
     if isinstance(setup.workload, Unhurried):
         setup.workload.let_go()
+
+
+def hold_later(setup: Setup, hold: int) -> None:
+    """The next session of a run is held up from a later step on."""
+    assert isinstance(setup.workload, Unhurried)
+    setup.workload._hold = hold
+    setup.workload.let_go(False)
 
 
 def live_setup(
@@ -169,12 +182,12 @@ def kill(engine: LocalEngine, *clients: int) -> None:
     until(lambda: set(clients) <= set(engine.supervisor.lost), "the notice of a loss")
 
 
-def stop(engine: LocalEngine) -> None:
+def stop(engine: LocalEngine | MpiEngine) -> None:
     """Stop a run before its end; it can go on later."""
     engine.stop()
     until(lambda: engine.supervisor.common._at is not None, "the order to stop")
     let_go(engine.setup)  # nobody can pass the round of the stop, which may lie many ahead
-    assert engine.wait(LIMIT)
+    until(lambda: engine.wait(0.02), "the stop")
     assert engine.stopped
 
 

@@ -17,10 +17,12 @@ from live_worlds import (
     check_conditions,
     check_replay,
     events,
+    hold_later,
     let_go,
     live_setup,
     running,
     steps,
+    stop,
     until,
 )
 
@@ -190,7 +192,8 @@ def test_a_reduction_is_over_those_who_are_there(kind: str, tmp_path: Path) -> N
 def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp_path: Path) -> None:
     """The first session has no client 4, the second starts without the edge, the third with client 4."""
     changes = Change(None, "edge_down", edge=(1, 2), iteration=30), Change(None, "join", 4, iteration=150)
-    setup = setup_of(name, *changes, Change(None, "edge_up", edge=(0, 2), iteration=30), hold=45)
+    # Held up at 80 steps in all, so that the first session is stopped before the join.
+    setup = setup_of(name, *changes, Change(None, "edge_up", edge=(0, 2), iteration=30), hold=20)
 
     def session(elapsed: float | None) -> contextlib.AbstractContextManager[LocalEngine | MpiEngine]:
         resume = None if elapsed is None else find_resume_point(tmp_path, setup, elapsed)
@@ -198,17 +201,14 @@ def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp
 
     with session(None) as engine:
         until(lambda: bool(events(engine, "edge_down")), "the change of the edge")
-        engine.stop()
-        to_the_end(engine)
-        assert engine.stopped
+        stop(engine)
+    hold_later(setup, 60)
     assert not (tmp_path / "client-0004.jsonl").exists()
     with session(engine.now) as engine:
         assert engine.members() == [0, 1, 2, 3]
         until(lambda: bool(events(engine, "join")) and steps(engine)[4] > 3, "the join")
-        engine.stop()
-        to_the_end(engine)
+        stop(engine)
         assert not events(engine, "edge_down"), "it had happened before"
-    let_go(setup)
     with session(engine.now) as engine:
         assert engine.members() == list(range(N))
         to_the_end(engine)
@@ -221,13 +221,14 @@ def test_a_run_is_stopped_before_and_after_its_changes(name: str, kind: str, tmp
 @CROSSED
 def test_clients_that_select_their_weights_go_on_after_a_stop(name: str, kind: str, tmp_path: Path) -> None:
     """One leaves, the run is stopped, goes on without it, and another one joins."""
-    changes = Change(None, "leave", 2, iteration=30), Change(None, "join", 4, iteration=120)
-    setup = setup_of(name, *changes, ccs="distributed", hold=40)
+    changes = Change(None, "leave", 2, iteration=30), Change(None, "join", 4, iteration=150)
+    # Held up at 60 steps in all, so that the first session is stopped before the join.
+    setup = setup_of(name, *changes, ccs="distributed", hold=15)
     with started(kind, setup, tmp_path) as engine:
         until(lambda: any(row["epoch"] for row in events(engine, "ccs")), "the renewal")
-        engine.stop()
-        to_the_end(engine)
+        stop(engine)
         assert events(engine, "leave")
+    hold_later(setup, 60)
     with started(kind, setup, tmp_path, find_resume_point(tmp_path, setup, engine.now)) as engine:
         happened(setup, engine, "join")
         to_the_end(engine)
