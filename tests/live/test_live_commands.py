@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from forked import forked
 from swiftfl.cli.main import run_command
 
 LIMIT = 120.0
@@ -209,8 +210,7 @@ def test_a_blocked_client_does_not_keep_a_stopped_run_from_being_saved(
         running.communicate()
     assert running.returncode == 130, said
     assert said.splitlines()[-1] == "swiftfl: stopped; to go on: swiftfl resume run"
-    resumed = [*COMMAND, "resume", "run", "--json"]
-    done = subprocess.run(resumed, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = forked("resume", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["lost"] == []
 

@@ -116,27 +116,27 @@ def test_the_others_keep_what_would_go_to_a_lost_client(
     check_replay(setup, tmp_path / "clients", live, (0, 2, 3, 4))
 
 
-def test_a_run_is_evaluated_while_it_trains(tmp_path: Path) -> None:
-    for start in ("fork", "spawn"):
-        config = recipe("digits").with_changes(
-            {
-                "engine.name": "local",
-                "engine.live.start": start,
-                "engine.epochs": 20,
-                "engine.live.evaluate_seconds": 0.2,
-                "topology.clients": 4,
-                "algorithm.name": "sgp",
-                "algorithm.form": "synchronous",
-            }
-        )
-        result = run(config, tmp_path / start)
-        rows = [json.loads(row) for row in (tmp_path / start / "metrics.jsonl").read_text().splitlines()]
-        accuracies = [row["accuracy"] for row in rows]
-        assert len(accuracies) > 2
-        assert accuracies[0] < 0.3
-        assert accuracies[-1] > 0.8
-        assert len(result.models) == 4
-        assert run_command(["replay", str(tmp_path / start)]) == 0
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_a_run_is_evaluated_while_it_trains(start: str, tmp_path: Path) -> None:
+    config = recipe("digits").with_changes(
+        {
+            "engine.name": "local",
+            "engine.live.start": start,
+            "engine.epochs": 20,
+            "engine.live.evaluate_seconds": 0.2,
+            "topology.clients": 4,
+            "algorithm.name": "sgp",
+            "algorithm.form": "synchronous",
+        }
+    )
+    result = run(config, tmp_path / start)
+    rows = [json.loads(row) for row in (tmp_path / start / "metrics.jsonl").read_text().splitlines()]
+    accuracies = [row["accuracy"] for row in rows]
+    assert len(accuracies) > 2
+    assert accuracies[0] < 0.3
+    assert accuracies[-1] > 0.8
+    assert len(result.models) == 4
+    assert run_command(["replay", str(tmp_path / start)]) == 0
 
 
 @needs_mpi

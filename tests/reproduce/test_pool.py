@@ -61,7 +61,15 @@ def test_workers_have_one_thread_and_may_print_and_return_much() -> None:
     assert done["text"] == "x" * 5_000_000
 
 
-@pytest.mark.parametrize(("jobs", "workers", "each"), [(1, 2, 2), (3, 2, 1), (2, 1, 2), (3, 3, 1)])
+@pytest.mark.parametrize(
+    ("jobs", "workers", "each"),
+    [
+        (1, 2, 2),
+        (3, 2, 1),
+        pytest.param(2, 1, 2, marks=pytest.mark.slow),
+        pytest.param(3, 3, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_runs_side_by_side_share_the_cores(
     jobs: int, workers: int, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import swiftfl
+from forked import forked
 from swiftfl.algorithms import ALGORITHMS
 from swiftfl.cli.main import run_command
 
@@ -82,17 +83,6 @@ def tree(folder: Path) -> dict[str, bytes | None]:
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
     }
-
-
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "swiftfl", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 BAD = [
@@ -310,7 +300,14 @@ def test_a_bad_request_is_one_line_and_leaves_nothing(
 )
 def test_the_same_from_a_shell(line: str, place: Path) -> None:
     before = tree(place)
-    done = command(*line.split(), cwd=place)
+    done = subprocess.run(
+        [sys.executable, "-m", "swiftfl", *line.split()],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("swiftfl: ")
@@ -359,7 +356,7 @@ def test_algorithms_are_listed_with_swift_and_its_baselines_first(capsys: pytest
 
 
 def test_the_demo_as_json_is_one_object(place: Path) -> None:
-    done = command("demo", "--json", "--epochs", "2", "--out", "out", cwd=place)
+    done = forked("demo", "--json", "--epochs", "2", "--out", "out", cwd=place)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     found = json.loads(done.stdout)

@@ -6,13 +6,17 @@ that nothing that is registered here stays for other tests.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from forked import forked, forked_call
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.run import RunStopped, run
 
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ROOT / "examples" / "extensions" / "extensions.py"
@@ -72,11 +76,6 @@ RECORDED = {
 }
 
 
-def swiftfl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "swiftfl", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
-
-
 def config(run: Path) -> Any:
     return json.loads((run / "config.json").read_text())
 
@@ -109,7 +108,7 @@ def run_with(kinds: tuple[str, ...], out: Path) -> subprocess.CompletedProcess[s
     if "dataset" in kinds:
         options[options.index("first_classes:3")] = "first_classes:1"  # there are two moons
     line = ["run", "digits", "--import", str(EXTENSIONS), *SHORT, *options, "--out", str(out)]
-    done = swiftfl(*line, cwd=out.parent)
+    done = forked(*line, cwd=out.parent)
     assert done.returncode == 0, done.stderr
     recorded = config(out)
     assert recorded["imports"] == [str(EXTENSIONS)]
@@ -131,7 +130,7 @@ def test_a_local_run_uses_them_and_is_replayed(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert "4 clients, models of" in run_with(LOCAL, out).stderr
     assert losses(out) == curve(out)
-    again = swiftfl("replay", str(out), cwd=tmp_path)
+    again = forked("replay", str(out), cwd=tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "4 of 4 models are the same" in again.stdout
 
@@ -140,20 +139,10 @@ def test_weights_a_codec_a_mixing_rule_and_a_poison_of_ones_own(tmp_path: Path) 
     run_with(("weights", "topology", "codec", "mixing", "poison"), tmp_path / "run")
 
 
-MANY = """
-import contextlib, io, json, sys
-from swiftfl.cli.main import run_command
-
-def result(line):
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        code = run_command(line)
-    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
-
-print(json.dumps([result(line) for line in json.loads(sys.argv[1])]))
-"""
+Told = dict[str, subprocess.CompletedProcess[str]]
 WITH = ["--import", str(EXTENSIONS)]
 LINES: dict[str, list[str]] = {
-    "list without": ["list", "--json"],  # these two first: what was imported stays
+    "list without": ["list", "--json"],
     "run without": ["run", "digits", "--algorithm", "one_neighbour"],
     "list": ["list", "--json", *WITH],
     "list for people": ["list", *WITH],
@@ -165,85 +154,72 @@ LINES: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What short commands say, all of them in one process: most of their time goes into imports."""
-    done = subprocess.run(
-        [sys.executable, "-c", MANY, json.dumps(list(LINES.values()))],
-        cwd=tmp_path_factory.mktemp("commands"),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(zip(LINES, json.loads(done.stdout), strict=True))
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """What short commands say."""
+    folder = tmp_path_factory.mktemp("commands")
+    return {name: forked(*line, cwd=folder) for name, line in LINES.items()}
 
 
-def test_lists_and_help_name_them(told: dict[str, Any]) -> None:
-    listed, without = (json.loads(told[name]["out"]) for name in ("list", "list without"))
+def test_lists_and_help_name_them(told: Told) -> None:
+    listed, without = (json.loads(told[name].stdout) for name in ("list", "list without"))
     for kind, name in KINDS.items():
         assert name in listed[kind]
         assert name not in without[kind]
     for name in ("one_neighbour", "yogi", "chords", "two_layers", "worst_class"):
-        assert name in told["help"]["out"]
-    assert "chords (" in told["list for people"]["out"]
-    assert "one_neighbour (keep=0.5)" in told["list algorithms"]["out"]
+        assert name in told["help"].stdout
+    assert "chords (" in told["list for people"].stdout
+    assert "one_neighbour (keep=0.5)" in told["list algorithms"].stdout
 
 
-def test_a_topology_of_ones_own_is_shown(told: dict[str, Any]) -> None:
-    assert [0, 3] in json.loads(told["graph"]["out"])["edges"]
+def test_a_topology_of_ones_own_is_shown(told: Told) -> None:
+    assert [0, 3] in json.loads(told["graph"].stdout)["edges"]
 
 
-def test_without_the_import_the_name_is_unknown(told: dict[str, Any]) -> None:
-    assert told["run without"]["code"] == 2
-    assert "there is no algorithm 'one_neighbour'" in told["run without"]["err"]
-    assert told["run without"]["err"].count("\n") == 1
+def test_without_the_import_the_name_is_unknown(told: Told) -> None:
+    assert told["run without"].returncode == 2
+    assert "there is no algorithm 'one_neighbour'" in told["run without"].stderr
+    assert told["run without"].stderr.count("\n") == 1
 
 
-def test_options_of_ones_own_are_checked_like_others(told: dict[str, Any]) -> None:
-    assert told["wrong"]["code"] == 2
-    assert '--set algorithm.keep must be a number, not "half"' in told["wrong"]["err"]
+def test_options_of_ones_own_are_checked_like_others(told: Told) -> None:
+    assert told["wrong"].returncode == 2
+    assert '--set algorithm.keep must be a number, not "half"' in told["wrong"].stderr
 
 
 def test_a_transport_of_ones_own_is_checked(tmp_path: Path) -> None:
-    checked = swiftfl("check-transport", "announced", "--json", *WITH, cwd=tmp_path)
+    checked = forked("check-transport", "announced", "--json", *WITH, cwd=tmp_path)
     assert json.loads(checked.stdout)["passed"], checked.stdout
 
 
-STOP_THEN_RESUME = """
-import sys
-from pathlib import Path
-from swiftfl.experiment.config import Config
-from swiftfl.experiment.run import RunStopped, run
+def run_and_stop() -> int:
+    """Whole, and once more until it is stopped in its middle."""
 
-def stop(done, total, last):
-    if last.epoch > 0.9:
-        raise KeyboardInterrupt
+    def stop(done: int, total: int, last: Any) -> None:
+        if last.epoch > 0.9:
+            raise KeyboardInterrupt
 
-changes = {"imports": [sys.argv[1]], "algorithm.name": "one_neighbour", "algorithm.rule": "yogi",
-           "algorithm.step_size.initial": 0.002, "topology.clients": 4, "engine.epochs": 3,
-           "data.dataset": "moons", "evaluation.metrics": ["worst_class"]}
-config = Config().with_changes(changes)
-run(config, Path("whole"))
-try:
-    run(config, Path("stopped"), stop)
-except RunStopped:
-    pass
-"""
+    changes = {
+        "imports": [str(EXTENSIONS)],
+        "algorithm.name": "one_neighbour",
+        "algorithm.rule": "yogi",
+        "algorithm.step_size.initial": 0.002,
+        "topology.clients": 4,
+        "engine.epochs": 3,
+        "data.dataset": "moons",
+        "evaluation.metrics": ["worst_class"],
+    }
+    config = Config().with_changes(changes)
+    run(config, Path("whole"))
+    with contextlib.suppress(RunStopped):
+        run(config, Path("stopped"), stop)
+    return 0
 
 
 def test_a_rule_with_arrays_of_its_own_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    made = subprocess.run(
-        [sys.executable, "-c", STOP_THEN_RESUME, str(EXTENSIONS)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    made = forked_call(run_and_stop, ["run and stop"], tmp_path)
     assert made.returncode == 0, made.stderr
     assert not (tmp_path / "stopped" / "summary.json").exists()
-    resumed = swiftfl("resume", "stopped", "--json", cwd=tmp_path)
+    resumed = forked("resume", "stopped", "--json", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     whole = json.loads((tmp_path / "whole" / "summary.json").read_text())
     again = json.loads((tmp_path / "stopped" / "summary.json").read_text())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from forked import forked
 from swiftfl.errors import UserError
 from swiftfl.logs import switch_on_logs
 
@@ -20,15 +20,7 @@ def said(setting: str | None, *arguments: str, cwd: Path) -> subprocess.Complete
     environment = {name: value for name, value in os.environ.items() if name != "SWIFTFL_LOG"}
     if setting is not None:
         environment["SWIFTFL_LOG"] = setting
-    return subprocess.run(
-        [sys.executable, "-m", "swiftfl", *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return forked(*arguments, cwd=cwd, env=environment)
 
 
 def test_loggers_of_all_processes_of_a_run_speak(tmp_path: Path) -> None:

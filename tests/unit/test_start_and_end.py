@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from test_experiment import same, small
 
+from forked import forked
 from swiftfl.cli.main import run_command
 from swiftfl.experiment.run import resume, run
 from swiftfl.record import RunFolder
@@ -101,13 +102,7 @@ def test_in_a_folder_that_has_been_made_the_run_starts_and_stops(tmp_path: Path,
     assert code == 130, said
     assert said.splitlines()[-1] == "swiftfl: stopped; to go on: swiftfl resume run"
     assert RunFolder(tmp_path / "run").has_saves()
-    resumed = subprocess.run(
-        [sys.executable, "-m", "swiftfl", "resume", "run", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    resumed = forked("resume", "run", "--json", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
 
 
