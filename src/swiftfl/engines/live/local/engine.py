@@ -232,9 +232,8 @@ class LocalEngine(SupervisedRun):
 
     def _let_clients_save(self) -> None:
         """The supervisor has failed: clients that wait for nobody stop and save, if they can."""
-        if self.setup.algorithm.in_rounds:
+        if self.setup.algorithm.in_rounds or not self.status.started:
             return
-        self.status.go(self.supervisor.origin)
         self.status.stop_at(0.0)
         self.status.make_final()
         end = time.monotonic() + _LAST_SAVES
