@@ -121,16 +121,21 @@ def _end_of(engine: Simulation) -> list[np.ndarray]:
     return _end(engine)
 
 
-def _measured(config: Config, workers: int, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int]:
-    """What a measurement finds after two steps per client, and how many models helpers have looked at."""
+def _measured(
+    config: Config, workers: int, monkeypatch: pytest.MonkeyPatch, patient: bool = False
+) -> tuple[dict[str, Any], int]:
+    """What a measurement finds after two steps per client, and how many models helpers have looked at.
+
+    With `patient` the run evaluates nothing before a helper has begun to: it could be through by itself.
+    """
     helped, mine, real = mmap.mmap(-1, 64), os.getpid(), ModuleWorkload.evaluate
 
     def evaluate(self: ModuleWorkload, xs: Any) -> Any:
         if os.getpid() != mine:
             helped[os.getpid() % 64] += len(xs)
-        elif len(xs) == 1:  # a single model is also the helpers': they are given the time to begin
-            deadline = time.monotonic() + 30
-            while not any(helped) and time.monotonic() < deadline:
+        elif patient:
+            deadline = time.monotonic() + 60
+            while not any(helped[:]) and time.monotonic() < deadline:
                 time.sleep(0.01)
         return real(self, xs)
 
@@ -152,7 +157,7 @@ def _measured(config: Config, workers: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_models_are_evaluated_by_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     config = _config("batch norm, loop").with_changes({"evaluation.metrics": ["f1_macro"]})
     one, by_nobody = _measured(config, 1, monkeypatch)
-    three, by_helpers = _measured(config, 3, monkeypatch)
+    three, by_helpers = _measured(config, 3, monkeypatch, patient=True)
     assert one == three
     assert one["metrics"]["f1_macro"] > 0
     assert by_nobody == 0 < by_helpers
