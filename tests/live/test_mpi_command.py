@@ -17,6 +17,7 @@ import pytest
 from live_worlds import check_conditions, until
 from mpi_jobs import LIMIT, Job, end, needs_mpi, no_job_is_left, pid_of, swiftfl
 
+from forked import forked
 from swiftfl.cli.main import run_command
 from swiftfl.engines.live.journal import read_incarnations
 from swiftfl.errors import UserError
@@ -53,8 +54,7 @@ def test_the_command_records_and_replays(tmp_path: Path) -> None:
     assert (recorded["algorithm"]["name"], recorded["algorithm"]["rule"]) == ("one_neighbour", "adam")
     assert {"summary.json", "metrics.jsonl", "models.safetensors"} <= {file.name for file in out.iterdir()}
     check_curve(out)
-    again = [sys.executable, "-m", "swiftfl", "replay", str(out)]  # nothing is registered in this process
-    assert "3 of 3" in subprocess.run(again, capture_output=True, text=True, timeout=LIMIT, check=True).stdout
+    assert "3 of 3" in forked("replay", out, cwd=tmp_path).stdout  # nothing is registered in this process
 
 
 def check_curve(out: Path) -> None:
