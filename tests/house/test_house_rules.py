@@ -31,6 +31,7 @@ ONE_PLACE = {
     "platformdirs": "files.py",
     "cryptography": "federation/certificates.py",
     "filelock": "lock.py",
+    "threadpoolctl": "engines/threads.py",
     "mlflow": "trackers/mlflow.py",
     "wandb": "trackers/wandb.py",
     "starlette": "dashboard/application.py",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import swiftfl
 from makers import MAKERS
@@ -20,6 +21,7 @@ from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.engines.dynamics import Change, Dynamics, Rates
 from swiftfl.engines.engine import SimulatedEngine
 from swiftfl.engines.membership import Membership
+from swiftfl.engines.threads import threads_kept
 from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
@@ -49,14 +51,20 @@ def test_an_engine_is_started_once_and_before_it_advances(engine: str) -> None:
 
 
 @every_engine
-def test_starting_keeps_torch_to_one_thread(engine: str) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        ENGINES[engine](quadratic_setup(Swift())[0]).start()
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
+def test_starting_keeps_torch_and_numpy_to_one_thread(engine: str) -> None:
+    def of_numpy() -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    with threads_kept(), threadpool_limits(limits=2, user_api="blas"):
+        torch.set_num_threads(2)
+        if of_numpy() != {2}:
+            pytest.skip(
+                "NumPy's linear algebra cannot have two threads here: one processor, or another library"
+            )
+        with threads_kept():
+            ENGINES[engine](quadratic_setup(Swift())[0]).start()
+            assert (torch.get_num_threads(), of_numpy()) == (1, {1})
+        assert (torch.get_num_threads(), of_numpy()) == (2, {2})
 
 
 @every_engine

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from swiftfl.api.arguments import read_arguments
 from swiftfl.api.chosen import Arguments
 from swiftfl.api.result import Result, axis, frame_of, plot_curves
-from swiftfl.api.training import as_path, progress_shown, run_arguments, threads_kept
+from swiftfl.api.training import as_path, progress_shown, run_arguments
 from swiftfl.api.words import whole
+from swiftfl.engines.threads import threads_kept
 from swiftfl.errors import UserError
 from swiftfl.experiment.callbacks import checked_callbacks
 from swiftfl.files import plain_name

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from swiftfl.api.arguments import read_arguments
 from swiftfl.api.chosen import Arguments
 from swiftfl.api.result import Result, result_of
+from swiftfl.engines.threads import threads_kept
 from swiftfl.errors import UserError
 from swiftfl.experiment import run as running
 from swiftfl.experiment.bars import ProgressBars
@@ -147,16 +146,6 @@ def _refuse_changes(arguments: Arguments, folder: Path) -> None:
         raise UserError(
             f"resume: {changed} of the run in {folder}: leave the argument out, or start a new run with it"
         )
-
-
-@contextlib.contextmanager
-def threads_kept() -> Iterator[None]:
-    """Runs keep torch to one thread; what the program had comes back."""
-    threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

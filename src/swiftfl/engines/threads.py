@@ -1,12 +1,18 @@
-"""How many processors a run takes: one thread of torch per process, and its share of the cores."""
+"""How many processors a run takes: one thread of arithmetic per process, and its share of the cores."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
+
+from threadpoolctl import threadpool_limits
 
 CORES = "SWIFTFL_CORES"
 """The variable by which whoever starts several runs at once tells each of them its share of the cores."""
+
+_LINEAR_ALGEBRA = "blas"
 
 
 def cores() -> int:
@@ -17,11 +23,27 @@ def cores() -> int:
 
 
 def one_thread() -> None:
-    """Keep torch, where a workload has loaded it, to one thread.
+    """Keep torch, where a workload has loaded it, and NumPy's linear algebra to one thread.
 
     The models are small, and a run has many processes or other programs beside it: with a thread per core
-    the same run takes up to ten times as long.
+    the same run takes up to ten times as long. And the last bits of a product depend on the number of
+    threads, which would otherwise follow from the environment.
     """
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+    threadpool_limits(limits=1, user_api=_LINEAR_ALGEBRA)
+
+
+@contextlib.contextmanager
+def threads_kept() -> Iterator[None]:
+    """Runs keep their process to one thread; what the program had comes back."""
+    import scipy.linalg  # noqa: F401  # a library that the run would load, so that its threads are known
+    import torch
+
+    threads = torch.get_num_threads()
+    with threadpool_limits(limits=None, user_api=_LINEAR_ALGEBRA):  # changes nothing, and remembers
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import ALGORITHMS, Context
@@ -30,6 +29,7 @@ from swiftfl.engines.setup import own_messages, refuse_in_live
 from swiftfl.engines.simulation.helpers import AUTO
 from swiftfl.engines.simulation.sampled import SampledEngine
 from swiftfl.engines.simulation.virtual import VirtualEngine
+from swiftfl.engines.threads import one_thread
 from swiftfl.errors import UserError, in_one_line
 from swiftfl.experiment.accountant import require_accountant
 from swiftfl.experiment.algorithm_config import AlgorithmConfig
@@ -94,7 +94,7 @@ def build(config: Config, given: Given | None = None, client: int | None = None)
 
 def _build(config: Config, given: Given, client: int | None) -> Parts:
     given.check(config)
-    torch.set_num_threads(1)  # more threads make a busy machine ten times slower
+    one_thread()
     graph = build_topology(config.topology, config.seed)
     data = given.data or dataset(config.data.dataset, config.data.folder, **config.data.options)
     parts = split(data, graph.n, config.seed, config.data.partition)
