@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from swiftfl.algorithms import Swift
 from swiftfl.cli.main import main
+from swiftfl.engines import threads
 from swiftfl.engines.simulation import checkpoint, helpers
 from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.engines.simulation.helpers import AUTO
@@ -320,6 +321,21 @@ def test_the_share_of_a_run_among_others(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cores() == there
     monkeypatch.delenv(CORES)
     assert cores() == there
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("100000 100000", 1), ("150000 100000", 2), ("1000 100000", 1), ("max 100000", None), ("", None)],
+)
+def test_a_container_that_may_use_fewer_processors(
+    text: str, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(CORES, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    monkeypatch.setattr(threads, "_QUOTA", tmp_path / "cpu.max")
+    assert cores() == 64
+    (tmp_path / "cpu.max").write_text(f"{text}\n")
+    assert cores() == (expected or 64)
 
 
 def test_the_option_of_the_command_line(

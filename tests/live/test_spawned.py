@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from swiftfl.experiment.config import Config
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
 from swiftfl.experiment.starting import cannot_be_sent, how_to_start, place, remaking
+from swiftfl.workload.placement import fair_share
 
 SPAWN = {"engine.name": "local", "engine.live.start": "spawn", "topology.clients": 3}
 
@@ -163,20 +165,57 @@ def test_clients_share_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch) ->
     from swiftfl.experiment import starting
 
     asked: list[tuple[float, str]] = []
+    total = 40 << 30
+    quarter, half = fair_share(4, total), fair_share(2, total)
+    assert quarter < 0.95 / 4  # what processes take besides their tensors is left out
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     bound = lambda share, device: asked.append((share, str(device)))  # noqa: E731
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bound)
+    about = SimpleNamespace(total_memory=total)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: about)
     config = PLAIN.with_changes({"model.device": "auto", "topology.clients": 5})
     assert [place(config, i, GPUS) for i in (None, *range(5))] == ["cuda:0", *(GPUS[i % 2] for i in range(5))]
-    assert asked[0] == asked[1] == (0.95 / 4, "cuda:0")
-    assert asked[2] == (0.95 / 2, "cuda:1")
+    assert asked[0] == asked[1] == (quarter, "cuda:0")
+    assert asked[2] == (half, "cuda:1")
     asked.clear()
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1")
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4")
     assert place(config.with_changes({"engine.name": "mpi"}), devices=GPUS) == "cuda:1"
-    assert asked == [(0.95 / 2, "cuda:1")]
+    assert asked == [(half, "cuda:1")]
     asked.clear()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # a rank with a GPU of its own, as it seems
+    assert place(config.with_changes({"engine.name": "mpi"}), devices=GPUS[:1]) == "cuda:0"
+    assert asked == []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
     place(config.with_changes({"engine.name": "mpi"}), devices=GPUS)
     place(config.with_changes({"engine.name": "virtual"}), devices=GPUS)
     assert asked == []  # who is alone there may take all of it
+
+
+def test_runs_at_once_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep's third run of four is on the first of two GPUs, with one other; its clients begin there."""
+    from swiftfl.experiment import starting
+
+    counts: list[tuple[str, int]] = []
+    monkeypatch.setattr(starting, "usable_device", lambda name: name)
+    monkeypatch.setattr(starting, "bound_memory", lambda device, count: counts.append((device, count)))
+    monkeypatch.setenv("SWIFTFL_PLACE", "2/4")
+    virtual = PLAIN.with_changes({"model.device": "auto", "engine.name": "virtual"})
+    assert place(virtual, devices=GPUS) == "cuda:0"
+    local = PLAIN.with_changes({"model.device": "auto", "topology.clients": 3})
+    assert [place(local, i, GPUS) for i in (None, 0, 1, 2)] == ["cuda:0", "cuda:0", "cuda:1", "cuda:0"]
+    # Twelve clients in turn, and four processes that evaluate on the first GPUs of theirs.
+    assert counts == [("cuda:0", 2), ("cuda:0", 8), ("cuda:0", 8), ("cuda:1", 8), ("cuda:0", 8)]
+    for wrong in ("", "4/4", "a/b", "1"):
+        monkeypatch.setenv("SWIFTFL_PLACE", wrong)
+        assert place(virtual, devices=GPUS) == "cuda:0"
+        assert counts[-1] == ("cuda:0", 1)
+
+
+def test_a_run_on_the_cpu_does_not_look_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would begin CUDA in a process whose helpers are forked, and takes seconds on some machines."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("looked"))
+    for engine in ("virtual", "sampled", "local"):
+        assert place(PLAIN.with_changes({"engine.name": engine}), 0) == "cpu"

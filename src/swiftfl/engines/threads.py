@@ -6,20 +6,39 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
 CORES = "SWIFTFL_CORES"
 """The variable by which whoever starts several runs at once tells each of them its share of the cores."""
-
+PLACE = "SWIFTFL_PLACE"
+"""The one by which it tells them their places among those that run at once, counted from 0: "2/8"."""
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of processors in so many of the clock
 _LINEAR_ALGEBRA = "blas"
 
 
 def cores() -> int:
-    """How many processors a run may use: those of its process, or its share of them."""
+    """How many processors a run may use: those of its process and its container, or its share of them."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = min(there, _quota() or there)
     given = os.environ.get(CORES, "")
-    return max(1, min(int(given), there)) if given.isdigit() else there
+    return max(1, min(int(given), there)) if given.isdecimal() else there
+
+
+def _quota() -> int | None:
+    """Processors that a container may use, rounded up; None where nothing is said."""
+    try:
+        quota, period = map(int, _QUOTA.read_text().split())  # "max" of a quota is none
+    except (OSError, ValueError):
+        return None
+    return max(1, -(-quota // period)) if quota > 0 < period else None
+
+
+def place_among_runs() -> tuple[int, int]:
+    """Which of the runs that a pool computes at once this is, and how many there are; (0, 1) without one."""
+    run, _, runs = os.environ.get(PLACE, "").partition("/")
+    return (int(run), int(runs)) if run.isdecimal() and runs.isdecimal() and int(run) < int(runs) else (0, 1)
 
 
 def one_thread() -> None:

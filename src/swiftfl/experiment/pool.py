@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swiftfl.engines.threads import CORES, cores
+from swiftfl.engines.threads import CORES, PLACE, cores
 from swiftfl.signals import stop_requests
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class _Pool:
         self.selector = selectors.DefaultSelector()
 
     def run(self, count: int) -> None:
-        self._share = max(1, cores() // count)
+        self._count, self._share = count, max(1, cores() // count)
         try:
             for _ in range(count):
                 self._start_worker()
@@ -112,7 +112,8 @@ class _Pool:
 
     def _start_worker(self) -> None:
         if self.waiting:
-            worker = _Worker(self._share)
+            taken = {worker.number for worker in self.workers}
+            worker = _Worker(next(k for k in range(self._count) if k not in taken), self._count, self._share)
             self.workers.append(worker)
             self.selector.register(worker.messages, selectors.EVENT_READ, worker)
             worker.assign(self.waiting.popleft())
@@ -166,7 +167,8 @@ class _Pool:
 class _Worker:
     """A worker process. It has a session of its own: only the pool decides what Ctrl-C means to it."""
 
-    def __init__(self, share: int) -> None:
+    def __init__(self, number: int, count: int, share: int) -> None:
+        self.number = number
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "swiftfl.experiment.worker", str(os.getpid())],
@@ -174,7 +176,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
-            env={**os.environ, **_ONE_THREAD, CORES: str(share)},
+            env={**os.environ, **_ONE_THREAD, CORES: str(share), PLACE: f"{number}/{count}"},
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 
+from swiftfl.engines.threads import place_among_runs
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.given import needs_objects
 from swiftfl.transports.ranks import local_rank_here, local_size_here
-from swiftfl.workload.placement import bound_memory, device_of, devices_here, fair_share
+from swiftfl.workload.placement import bound_memory, device_of, devices_here, sharing
 
 Start = Literal["fork", "spawn"]
 _PROGRAM = "swiftfl.api.spawned_client"
@@ -72,27 +74,38 @@ def place(config: Config, client: int | None = None, devices: Sequence[str] | No
     """The device of this process, with cuDNN set up and its memory bounded where several share it.
 
     Spawned clients of engine local take the GPUs in turn by their numbers, ranks of MPI by theirs on their
-    machine. The process of engine local itself evaluates on the first one, beside the clients there.
+    machine, runs that a pool computes at once by their workers'. The process of engine local itself evaluates
+    on the first one, beside the clients there.
     """
     name, engine = config.model.device, config.engine.name
-    number, sharing = 0, 1
-    others: tuple[int, ...] = ()
-    if engine == "local":
-        if client is None and how_to_start(config, devices)[0] == "fork":
-            return usable_device("cpu")
-        number, sharing, others = client or 0, config.topology.clients, (0,)
-    elif engine == "mpi":
-        number, sharing = local_rank_here() or 0, local_size_here() or 1
+    if engine == "local" and client is None and how_to_start(config, devices)[0] == "fork":
+        return usable_device("cpu")
+    if name != "auto" and not name.startswith("cuda"):
+        return usable_device(name)  # without a look at GPUs, which takes its time where there are some
     found = devices_here() if devices is None else devices
+    number, everybody = _neighbours(config, client)
     device = device_of(name, number, found)
     if device.startswith("cuda"):
         torch.backends.cudnn.deterministic = config.model.deterministic
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.model.tf32
         usable_device(device)
-        everybody = [device_of(name, k, found) for k in (*range(sharing), *others)]
-        bound_memory(device, fair_share(device, everybody))
+        bound_memory(device, sharing(device, [device_of(name, k, found) for k in everybody]))
         return device
     return usable_device(device)
+
+
+def _neighbours(config: Config, client: int | None) -> tuple[int, Sequence[int]]:
+    """The number of this process among those that compute on this machine, and the numbers of all of them."""
+    if config.engine.name == "mpi":
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        one = bool(visible) and "," not in visible  # a rank's own, or everybody's: nobody says
+        return local_rank_here() or 0, range(1 if one else local_size_here() or 1)
+    run, runs = place_among_runs()
+    if config.engine.name != "local":
+        return run, range(runs)
+    each = config.topology.clients
+    first = run * each
+    return first + (client or 0), [*range(runs * each), *range(0, runs * each, each)]
 
 
 def usable_device(name: str) -> str:

@@ -99,7 +99,8 @@ class DeviceVector(NDArrayOperatorsMixin):
         if place is not None and isinstance(value, np.ndarray):
             upload(value, place)
         else:
-            self.tensor[_plain(key)] = value.tensor if isinstance(value, DeviceVector) else _operand(value)
+            array = isinstance(value, DeviceVector | np.ndarray)
+            self.tensor[_plain(key)] = _tensor(value, self.tensor) if array else value
 
     def copy(self) -> DeviceVector:
         return DeviceVector(self.tensor.clone())
@@ -174,14 +175,16 @@ def joined(grads: Sequence[Tensor], x: Vector, count: int) -> Vector:
     if pieces[0].device.type == "cpu":
         torch.cat(pieces, out=torch.from_numpy(g)[:count])
     else:
-        g[:count] = torch.cat(pieces).cpu().numpy()
+        download(torch.cat(pieces), g[:count])
     g[count:] = 0
     return g
 
 
 def _is(out: DeviceVector, inputs: Sequence[Any]) -> bool:
-    """Whether the result goes where one of these operands is."""
-    return any(isinstance(each, DeviceVector) and each.tensor is out.tensor for each in inputs)
+    """Whether the result may go where one of these operands is: views of one memory count."""
+    mine = out.tensor.untyped_storage().data_ptr()
+    of_others = (each.tensor for each in inputs if isinstance(each, DeviceVector))
+    return any(other.untyped_storage().data_ptr() == mine for other in of_others)
 
 
 def _tensor(operand: Any, like: Tensor) -> Tensor:
@@ -195,10 +198,6 @@ def _tensor(operand: Any, like: Tensor) -> Tensor:
         upload(operand, up)
         return up
     return torch.as_tensor(float(operand), dtype=torch.float64)
-
-
-def _operand(value: Any) -> Any:
-    return view_of(value) if isinstance(value, np.ndarray) else value
 
 
 def _plain(key: Any) -> Any:

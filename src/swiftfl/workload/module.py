@@ -21,6 +21,7 @@ from swiftfl.memory import require_memory
 from swiftfl.sample import Batch, Slope
 from swiftfl.streams import number
 from swiftfl.vector import Statistics, Vector
+from swiftfl.workload import generators
 from swiftfl.workload.base import Evaluation, GradientPiece
 from swiftfl.workload.buffers import Buffers, changing
 from swiftfl.workload.choice import Way
@@ -308,12 +309,12 @@ class ModuleWorkload:
     def _forward(self, inputs: Tree, labels: Tree | None, batch: Batch) -> Tensor:
         if self._random is False:
             return self._loss_of(inputs, labels, batch)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=generators.devices(self.device)):
             torch.manual_seed(number(self._seed, "forward", batch.client, batch.counter))
-            before = torch.get_rng_state()
+            before = generators.states(self.device)
             loss = self._loss_of(inputs, labels, batch)
             if self._random is None:
-                self._random = not torch.equal(before, torch.get_rng_state())
+                self._random = not all(map(torch.equal, before, generators.states(self.device)))
         return loss
 
     def _loss_of(self, inputs: Tree, labels: Tree | None, batch: Batch) -> Tensor:

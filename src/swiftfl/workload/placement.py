@@ -35,19 +35,29 @@ def device_of(name: str, number: int, devices: Sequence[str] | None = None) -> s
     return "cpu"
 
 
-_FOR_CLIENTS = 0.95  # of a GPU's memory; the rest is what every process needs besides its tensors
+_FOR_CLIENTS = 0.95  # of a GPU's memory: the rest is for whoever else draws on it, such as a screen
+_CONTEXT_BYTES = 500 << 20  # that a process takes besides its tensors, for CUDA and its libraries; assumed
 
 
-def fair_share(device: str, everybody: Sequence[str]) -> float:
-    """The share of its device's memory that a process may use; `everybody` are the devices of all processes.
+def sharing(device: str, everybody: Sequence[str]) -> int:
+    """How many processes are on this device; `everybody` are the devices of all processes.
 
-    >>> fair_share("cuda:0", ["cuda:0", "cuda:1", "cuda:0"])
-    0.475
-    >>> fair_share("cuda:1", ["cuda:0", "cuda:1", "cuda:0"])
-    1.0
+    >>> sharing("cuda:0", ["cuda:0", "cuda:1", "cuda"])
+    2
     """
-    count = sum(1 for other in everybody if _index(other) == _index(device))
-    return 1.0 if count <= 1 else _FOR_CLIENTS / count
+    return sum(1 for other in everybody if _index(other) == _index(device))
+
+
+def fair_share(count: int, total: int) -> float:
+    """The share of a GPU's memory that the tensors of one of `count` processes on it may take.
+
+    >>> fair_share(1, 16 << 30), fair_share(4, 16 << 30) < 0.95 / 4
+    (1.0, True)
+    """
+    if count <= 1:
+        return 1.0
+    least = 0.1 / count  # of a GPU that has no room for so many: who comes too late is told by torch
+    return max(least, _FOR_CLIENTS / count - _CONTEXT_BYTES / total)
 
 
 def _index(device: str) -> str:
@@ -55,10 +65,12 @@ def _index(device: str) -> str:
     return "cuda:0" if device == "cuda" else device
 
 
-def bound_memory(device: str, share: float) -> None:
-    """Let this process use no more than a share of a GPU's memory: who wants more fails, and nobody else."""
-    if share < 1.0:
-        torch.cuda.set_per_process_memory_fraction(share, torch.device(device))
+def bound_memory(device: str, count: int) -> None:
+    """Let this process use no more than its share of a GPU's memory: who wants more fails, and nobody else."""
+    if count > 1:
+        where = torch.device(device)
+        total = torch.cuda.get_device_properties(where).total_memory
+        torch.cuda.set_per_process_memory_fraction(fair_share(count, total), where)
 
 
 def usable(device: str) -> torch.device:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -40,31 +41,35 @@ def chunk_of(kind: str, itemsize: int) -> int:
 
 
 def upload(x: Vector, to: Tensor) -> None:
-    """Copy host numbers into a tensor."""
+    """Copy host numbers into a tensor; what this thread asks of its device afterwards finds them there."""
     source = view_of(x)
-    if to.device.type != "cuda":
+    if not _far(to) or source.shape != to.shape or not (source.is_contiguous() and to.is_contiguous()):
         to.copy_(source)
         return
-    lane = _lane(to.device)
-    lane.stream.wait_stream(torch.cuda.current_stream(to.device))
-    flat = to.reshape(-1) if not to.is_contiguous() else to.view(-1)
-    for pinned, part in lane.chunks(source):
-        pinned.copy_(source.view(-1)[part])
+    lane, flat, host = _lane(to.device), to.view(-1), source.view(-1)
+    here = torch.cuda.current_stream(to.device)
+    lane.stream.wait_stream(here)
+    for pinned, part in lane.chunks(flat):
+        pinned.copy_(host[part])
         with torch.cuda.stream(lane.stream):
             flat[part].copy_(pinned, non_blocking=True)
         lane.sent()
-    torch.cuda.current_stream(to.device).wait_stream(lane.stream)
+    here.wait_stream(lane.stream)  # so that the memory is not given to others before, either
 
 
 def download(x: Tensor, to: Vector) -> None:
     """Copy the numbers of a tensor into host memory; they are there when this returns."""
     target = view_of(to)
-    if x.device.type != "cuda":
+    if not _far(x) or target.shape != x.shape or not target.is_contiguous():
         target.copy_(x)
         return
-    lane = _lane(x.device)
-    lane.stream.wait_stream(torch.cuda.current_stream(x.device))
-    flat, host = x.detach().contiguous().view(-1), target.view(-1)
+    lane, host, known = _lane(x.device), target.view(-1), _this_thread.known
+    if known is None:
+        lane.stream.wait_stream(torch.cuda.current_stream(x.device))
+    else:
+        lane.stream.wait_event(known)
+    with torch.cuda.stream(lane.stream):
+        flat = x.detach().contiguous().view(-1)
     waiting: list[tuple[Any, Tensor, slice]] = []
     for pinned, part in lane.chunks(flat):
         with torch.cuda.stream(lane.stream):
@@ -74,6 +79,34 @@ def download(x: Tensor, to: Vector) -> None:
             _arrived(*waiting.pop(0), host)
     for each in waiting:
         _arrived(*each, host)
+
+
+def moment(x: object) -> Any:
+    """When all that this thread has asked of a tensor's device so far is done; None if it is done already."""
+    tensor = getattr(x, "tensor", None)
+    if tensor is None or not _far(tensor):
+        return None
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(tensor.device))
+    return event
+
+
+@contextmanager
+def known_since(event: Any) -> Iterator[None]:
+    """Let downloads of this thread begin at a `moment` of another thread, not after what that asks meanwhile.
+
+    Another thread's stream is not this one's; and where it is, the next gradient may stand in it already.
+    """
+    before, _this_thread.known = _this_thread.known, event
+    try:
+        yield
+    finally:
+        _this_thread.known = before
+
+
+def _far(x: Tensor) -> bool:
+    """Whether the numbers are in a memory that the processor does not see."""
+    return x.device.type == "cuda"
 
 
 def _arrived(event: Any, pinned: Tensor, part: slice, host: Tensor) -> None:
@@ -86,8 +119,7 @@ class _Lane:
 
     def __init__(self, device: torch.device) -> None:
         self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        bytes_ = CHUNK_BYTES["cuda"]
-        self._buffers = [torch.empty(bytes_, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        self._buffers = [_pinned(CHUNK_BYTES["cuda"]) for _ in range(2)]
         self._events: list[Any] = [None, None]
         self._turn = 0
 
@@ -111,11 +143,23 @@ class _Lane:
         return event
 
 
-_lanes = threading.local()
+def _pinned(count: int) -> Tensor:
+    return torch.empty(count, dtype=torch.uint8, pin_memory=True)
+
+
+class _OfThread(threading.local):
+    """Lanes are a thread's own: nobody else writes into their buffers."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[torch.device, _Lane] = {}
+        self.known: Any = None  # an event after which what is brought down is computed
+
+
+_this_thread = _OfThread()
 
 
 def _lane(device: torch.device) -> _Lane:
-    lanes: dict[torch.device, _Lane] = _lanes.__dict__.setdefault("of", {})
+    lanes = _this_thread.lanes
     if device not in lanes:
         lanes[device] = _Lane(device)
     return lanes[device]

@@ -47,6 +47,7 @@ from swiftfl.verbs import (
     Scatter,
     Verb,
 )
+from swiftfl.workload.transfer import known_since, moment
 
 
 class VerbServer:
@@ -176,14 +177,16 @@ class VerbServer:
         if isinstance(verb.x, np.ndarray) or not is_exact(self.transport.codec):
             self.send(verb.x, verb.version)
         else:
-            self._sending.begin(lambda: self._send_beside(verb))
+            since = moment(verb.x)
+            self._sending.begin(lambda: self._send_beside(verb, since))
             self._is_sending = True
         self.tally.traffic.publish(verb, self._bytes_of(verb.x))
         self._communicated()
 
-    def _send_beside(self, verb: Publish) -> Vector:
+    def _send_beside(self, verb: Publish, since: object) -> Vector:
         """A model on a device comes down while the gradient is computed; nobody else uses the transport."""
-        self.send(verb.x, verb.version)
+        with known_since(since):
+            self.send(verb.x, verb.version)
         return verb.x
 
     def _have_sent(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from swiftfl.engines.threads import cores
 from swiftfl.errors import UserError
 from swiftfl.experiment.pool import Job, JobEvent, JobFailed, JobFinished, run_jobs
 from swiftfl.files import remove_stale, write_atomically
@@ -65,7 +65,7 @@ def write(out: Path, workers: int | None = None, progress: Progress | None = Non
     if not folders:
         raise UserError(f"{out} holds no experiment: nothing has been reproduced there")
     remove_stale(out)
-    sections = _sections(folders, min(len(folders), workers or os.cpu_count() or 1), progress or _unseen)
+    sections = _sections(folders, min(len(folders), workers or cores()), progress or _unseen)
     at_a_glance = _at_a_glance(found, out)
     if at_a_glance:
         sections.insert(0, page.PageSection("overview", "At a glance", at_a_glance))
