@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,10 @@ from swiftfl.costs import Costs
 from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.engines.simulation import checkpoint
 from swiftfl.errors import UserError
+from swiftfl.experiment.build import build
+from swiftfl.experiment.recipes import digits
 from swiftfl.record import RunFolder
-from swiftfl.rules import SgdRule
+from swiftfl.rules import RULES, SgdRule
 from swiftfl.schedule import every
 from worlds import clocks, quadratic_setup, resumed, run_to_end, slow
 
@@ -103,3 +106,21 @@ def test_a_checkpoint_of_another_run_is_refused() -> None:
     bigger, _, _ = quadratic_setup(ALGORITHMS["swift"], swiftfl.ring(7))
     with pytest.raises(UserError, match="clients was 6 and is 7"):
         checkpoint.restore(VirtualEngine(bigger), saved)
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+@pytest.mark.parametrize("vectors", ["numpy", "torch"])
+def test_every_update_rule_goes_on_in_single_precision(name: str, vectors: str) -> None:
+    """What a rule remembers need not be of the model's type: Adam counts its steps in doubles."""
+    tree = {"algorithm.rule": name, "model.vectors": vectors, "topology.clients": 4, "engine.epochs": 2}
+    parts = build(digits().with_changes(tree))
+    whole, first, second = (parts.engine("virtual") for _ in range(3))
+    run_to_end(whole)
+    first.start()
+    first.advance(25)
+    checkpoint.restore(second, checkpoint.save(first))
+    while not second.over:
+        second.advance(100)
+    for x, y in zip(whole.models, second.models, strict=True):
+        assert np.asarray(x).dtype == np.float32
+        assert np.array_equal(np.asarray(x), np.asarray(y))

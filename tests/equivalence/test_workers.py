@@ -348,7 +348,7 @@ def test_the_option_of_the_command_line(
         return int(end.value.code or 0), capsys.readouterr().err
 
     few = ["run", "digits", "--clients", "4", "--epochs", "1", "--out", str(tmp_path / "run")]
-    for value in ("some", "-1", "1.5"):
+    for value in ("some", "-1", "1.5", "²"):
         code, error = told(*few, "--workers", value)
         assert code == 2
         assert "--workers" in error

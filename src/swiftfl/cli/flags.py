@@ -176,7 +176,7 @@ def _privacy(text: str, key: str) -> Changes:
 
 
 def _workers(text: str, key: str) -> Changes:
-    if text != "auto" and not (text.isdigit() and int(text)):
+    if text != "auto" and not (text.isdecimal() and int(text)):
         raise UserError(f"--workers {text}: it must be auto, or a number of processes")
     return {key: text if text == "auto" else int(text)}
 

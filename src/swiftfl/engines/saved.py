@@ -172,18 +172,19 @@ class Saved:
 
     # --- arrays --------------------------------------------------------------------------------
 
-    def array(self) -> Vector:
-        """Any array of the run's precision."""
+    def array(self, like: Vector | None = None) -> Vector:
+        """Any array of the run's precision, or of another array's: an update rule may count in doubles."""
         name = self.text()
         if name not in self._arrays.arrays:
             self.fail(f"is {name!r}, which is none of the checkpoint's arrays")
         x = self._arrays.arrays[name]
-        if x.dtype != self._arrays.like.dtype:
-            self.fail(f"is an array of {x.dtype}, not of {self._arrays.like.dtype}")
+        wanted = (self._arrays.like if like is None else like).dtype
+        if x.dtype != wanted:
+            self.fail(f"is an array of {x.dtype}, not of {wanted}")
         return x
 
     def array_like(self, like: Vector) -> Vector:
-        x = self.array()
+        x = self.array(like)
         if x.shape != like.shape:
             self.fail(f"is an array of shape {x.shape}, not {like.shape}")
         return x

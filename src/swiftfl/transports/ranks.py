@@ -36,4 +36,4 @@ def local_size_here() -> int | None:
 
 
 def _first(names: tuple[str, ...]) -> int | None:
-    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), None)
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdecimal()), None)
