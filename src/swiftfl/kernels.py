@@ -1,29 +1,22 @@
 """Arithmetic on large models in one pass over memory: compiled if there is a compiler, else NumPy in blocks.
 
-`kernels.c` is compiled once per machine with `cc` (or $CC), in about a second, and kept in the user's cache
-folder. When it is loaded it must give the bits that NumPy gives, or it is not used. SWIFTFL_KERNELS=numpy
-does without it; results are the same either way.
+`kernels.c` is compiled once per machine (`compiling.py`), in about a second. When it is loaded it must give the
+bits that NumPy gives, or it is not used. SWIFTFL_KERNELS=numpy does without it; results are the same either way.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import logging
 import math
-import os
-import platform
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from swiftfl.files import cache_folder
+from swiftfl.compiling import Source, allowed
 from swiftfl.recycled import Vector
 
 log = logging.getLogger(__name__)
@@ -31,8 +24,6 @@ log = logging.getLogger(__name__)
 BLOCK = 65_536
 """Numbers that NumPy takes at a time: a few such blocks fit the second-level cache."""
 _STREAM_BYTES = 8 << 20  # vectors from this size on are written past the caches
-_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC")
-_SECONDS = 60  # of compiling
 _NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
@@ -171,10 +162,10 @@ def finite(x: Vector) -> bool:
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    if os.environ.get("SWIFTFL_KERNELS") == "numpy":
+    if not allowed():
         return None
     try:
-        library = _declared(ctypes.CDLL(str(_compiled_file())))
+        library = _declared(ctypes.CDLL(str(Source("kernels.c").compiled())))
     except (OSError, subprocess.SubprocessError) as error:
         log.debug("no compiled kernels, NumPy instead: %s", error)
         return None
@@ -182,35 +173,6 @@ def _library() -> ctypes.CDLL | None:
         log.warning("the compiled kernels do not give NumPy's bits, and are not used")
         return None
     return library
-
-
-def _compiled_file() -> Path:
-    """The library of this source, compiled if it is not there yet."""
-    source = Path(__file__).with_name("kernels.c")
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise OSError("there is no C compiler")
-    about = (source.read_bytes(), *_FLAGS, compiler, platform.machine(), platform.system())
-    digest = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
-    folder = _own_folder()
-    file = folder / f"{digest}.so"
-    if not file.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as beside:
-            made = Path(beside) / "kernels.so"
-            command = [compiler, *_FLAGS, str(source), "-o", str(made), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
-            made.replace(file)  # whoever is quicker: both are the same
-    return file
-
-
-def _own_folder() -> Path:
-    """Where nobody else can put a library."""
-    folder = cache_folder("kernels")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = folder.stat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o022:
-        raise OSError(f"others may write to {folder}")
-    return folder
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -6,7 +6,7 @@ stand in for NumPy arrays (`workload/device_vector.py`), and only what is publis
 A vector that was published is never written again; every operation here makes a new one.
 
 Large vectors (`LARGE`) take as few passes over memory as there can be (`kernels`), in memory that is used
-again (`recycled`); the bits are those of the plain NumPy calls that small ones take.
+again (`recycled`), small ones as few calls of Python (`small`); the bits are those of plain NumPy calls.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from swiftfl import small
 from swiftfl.kernels import combine
 from swiftfl.recycled import LARGE, is_large, like
 
@@ -62,6 +63,10 @@ def mix(w: Weights, x: Vector, inbox: Mapping[int, Vector]) -> Vector:
     time, own first and then in the order of `w.of`, so that the result is the same in every world.
     """
     own = w.own
+    if x.size < LARGE:
+        quick = small.mix(own, w.of, x, inbox)
+        if quick is not None:
+            return quick
     if len(inbox) < len(w.of):
         own += sum(coefficient for k, coefficient in w.of.items() if k not in inbox)
     if x.size >= LARGE and is_large(x):

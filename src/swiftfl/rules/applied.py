@@ -4,7 +4,8 @@
 
 is `rule.update` and `vector.advance`; for large vectors the same bits in one pass over memory. A rule that
 says `elementwise` (each number of the move depends on the same number of its arguments, and on memory of
-other sizes) is asked for one block after the other, unless it has a pass of its own (`moved`).
+other sizes) is asked for one block after the other, unless it has a pass of its own (`moved`). A rule may
+also have one for small vectors (`moved_small`), which gives None where it cannot be used.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ def applied(
 ) -> Applied:
     """The model `half` moved by the rule's move for the gradient taken, with weight decay acting at `at`."""
     if half.size < LARGE or not is_large(half, slope.g, at):
+        moved_small = getattr(rule, "moved_small", None)
+        if moved_small is not None and slope.statistics is None:
+            found: Applied | None = moved_small(half, slope.g, at, step_size, memory)
+            if found is not None:
+                return found
         move, after = rule.update(slope.g, at, step_size, memory)
         return Applied(advance(half, move, slope.statistics), after)
     x, after, fine = _moved(rule, half, slope.g, at, step_size, memory)

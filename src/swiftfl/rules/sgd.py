@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from swiftfl import kernels
+from swiftfl import kernels, small
 from swiftfl.errors import UserError
 from swiftfl.recycled import like
 from swiftfl.rules.applied import Applied
@@ -63,6 +63,17 @@ class SgdRule:
         if fine is None:
             return None
         return Applied(out, memory if after is None else {"momentum": after}, fine)
+
+    def moved_small(
+        self, half: Vector, g: Vector, x: Vector, step_size: float, memory: Memory
+    ) -> Applied | None:
+        """The same of small vectors."""
+        m = memory["momentum"] if self.momentum else None
+        found = small.sgd(half, g, x, m, self.momentum, self.weight_decay, -step_size, self.nesterov)
+        if found is None:
+            return None
+        after, m_after, fine = found
+        return Applied(after, memory if m is None else {"momentum": m_after}, fine)
 
 
 @update_rule("sgd")

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from swiftfl import small
 from swiftfl.costs import Costs
 from swiftfl.engines.membership import possible_neighbours
 from swiftfl.engines.saved import Pool, Saved, Tree
@@ -68,6 +69,7 @@ class Simulation(ABC):
         if self._started:
             raise UserError(f"the {self.name} engine has been started already; make a new one")
         one_thread()
+        small.load()
         self._started = True
 
     def advance(self, iterations: int, seconds: float = math.inf) -> None:
@@ -79,6 +81,8 @@ class Simulation(ABC):
         if not self._started:
             raise UserError(f"the {self.name} engine has not been started: call start() before advance()")
         world, deadline = self.world, time.monotonic() + seconds
+        if world.iteration >= small.SMALL_STEPS:
+            small.load(compile=True)
         target = world.iteration + iterations
         if self.setup.iterations is not None:
             target = min(target, self.setup.iterations)

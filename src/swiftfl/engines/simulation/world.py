@@ -146,7 +146,11 @@ class World(VerbServing):
         """Keep the new state; whether the client goes on."""
         x = state.x
         # A quick look that most steps pass; `kept` looks closely.
-        if record.discarding or record.move_left_out or state.memory or not math.isfinite(x.dot(x)):
+        if (
+            record.discarding
+            or record.move_left_out
+            or not (state.finite or (not state.memory and math.isfinite(x.dot(x))))
+        ):
             state = self._settle(record, state)
         record.steps += 1
         self.iteration += 1

@@ -1,0 +1,89 @@
+"""Averages and steps of SGD of small vectors in one call each, where NumPy would take a dozen.
+
+`small.c` is a module of Python that uses the arithmetic of `kernels.c`; it needs a C compiler and Python's
+headers, which not every machine has. Simulations load it if it was compiled before, and compile it once
+they have made many steps (`SMALL_STEPS`); it is then there for the runs to come. When it is loaded it must
+give the bits that NumPy gives, or it is not used: results are the same with it and without.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from importlib.machinery import ExtensionFileLoader
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from swiftfl.compiling import Source, allowed
+
+_log = logging.getLogger(__name__)
+_NAME = "swiftfl_small"
+
+SMALL_STEPS = 20_000
+"""Steps of a simulation from which on it is worth a second of compiling."""
+
+
+def _not_here(*arguments: object) -> None:
+    """In place of a function that was not loaded."""
+
+
+mix: Callable[..., Any] = _not_here
+"""mix(own, of, x, inbox): what `vector.mix` gives where nobody is missing; None where NumPy has to do it."""
+sgd: Callable[..., Any] = _not_here
+"""sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): model, momentum and whether they are
+finite; None where NumPy has to do it."""
+
+_settled = False  # nothing is left to try
+
+
+def load(compile: bool = False) -> None:
+    """Use the compiled functions from here on, if they are there, or with `compile` can be made."""
+    global mix, sgd, _settled
+    if _settled:
+        return
+    try:
+        found = _module(compile) if allowed() else None
+    except (OSError, ImportError, subprocess.SubprocessError) as error:
+        _log.debug("no compiled arithmetic of small vectors, NumPy instead: %s", error)
+        found, compile = None, True
+    _settled = compile or found is not None
+    if found is None:
+        return
+    if not _agrees(found):
+        _log.warning("the compiled arithmetic of small vectors does not give NumPy's bits, and is not used")
+        return
+    mix, sgd = found.mix, found.sgd
+
+
+def _module(compile: bool) -> ModuleType | None:
+    folders = (sysconfig.get_path("include"), np.get_include())
+    depends = f"{sysconfig.get_config_var('SOABI')} {np.__version__}"
+    source = Source("small.c", "kernels.c", folders=folders, depends=depends)
+    file = source.compiled() if compile else source.found()
+    if file is None:
+        return None
+    loader = ExtensionFileLoader(_NAME, str(file))
+    spec = importlib.util.spec_from_loader(_NAME, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _agrees(found: ModuleType) -> bool:
+    """Whether an average and a step have NumPy's bits: they would not where products and sums are joined."""
+    x, g, m, other = (np.linspace(0.1, k + 1.7, 1_111, dtype=np.float32) for k in range(4))
+    half = found.mix(0.3, {1: 0.7}, x, {1: other})
+    after, memory, fine = found.sgd(half, g, x, m, 0.9, 0.01, -0.1, False)
+    expected = x * 0.3
+    expected += other * 0.7
+    momentum = m * 0.9
+    momentum += x * 0.01 + g
+    same = bytes(half) == bytes(expected) and bytes(memory) == bytes(momentum)
+    _, _, infinite = found.sgd(x * np.float32(np.inf), g, x, None, 0.0, 0.0, -0.1, False)
+    return same and bytes(after) == bytes(expected + momentum * -0.1) and fine and not infinite
