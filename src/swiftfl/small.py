@@ -41,6 +41,11 @@ finite; None where NumPy has to do it."""
 _settled = False  # nothing is left to try
 
 
+def loaded() -> bool:
+    """Whether the compiled functions are in use."""
+    return mix is not _not_here
+
+
 def load(compile: bool = False) -> None:
     """Use the compiled functions from here on, if they are there, or with `compile` can be made."""
     global mix, sgd, _settled

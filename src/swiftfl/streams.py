@@ -41,10 +41,15 @@ class _Shared:
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
         self._state = self._bits.state
+        self._place = self._state["state"]  # its arrays are copied when a state is set
+        self._position = _position(0)
         self.generator = np.random.Generator(self._bits)
 
-    def move(self, key: npt.NDArray[np.uint64], position: npt.NDArray[np.uint64]) -> np.random.Generator:
-        self._state["state"] = {"key": key, "counter": position}
+    def move(self, key: npt.NDArray[np.uint64], counter: int) -> np.random.Generator:
+        position = self._position
+        position[3] = counter
+        place = self._place
+        place["key"], place["counter"] = key, position
         self._bits.state = self._state
         return self.generator
 
@@ -58,7 +63,7 @@ def quick(seed: int, purpose: str, client: int = -1, counter: int = 0) -> np.ran
     >>> bool((quick(7, "shuffle", 3, 2).permutation(5) == stream(7, "shuffle", 3, 2).permutation(5)).all())
     True
     """
-    return _shared.move(_key(seed, purpose, client), _position(counter))
+    return _shared.move(_key(seed, purpose, client), counter)
 
 
 def number(seed: int, purpose: str, client: int = -1, counter: int = 0) -> int:

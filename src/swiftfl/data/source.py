@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -52,14 +53,17 @@ class Stored:
 
     def take(self, positions: Indices) -> Rows:
         rows = torch.from_numpy(positions)
-        device = next(tensor.device for _, tensor in leaves(self.inputs))
-        if device.type != "cpu":
-            rows = rows.to(device)
+        if self._device.type != "cpu":
+            rows = rows.to(self._device)
 
         def select(tensor: Tensor) -> Tensor:
             return tensor.index_select(0, rows)
 
         return map_tree(select, self.inputs), None if self.labels is None else map_tree(select, self.labels)
+
+    @cached_property
+    def _device(self) -> torch.device:
+        return next(tensor.device for _, tensor in leaves(self.inputs))
 
     def cut(self, start: int, stop: int) -> Rows:
         def piece(tensor: Tensor) -> Tensor:

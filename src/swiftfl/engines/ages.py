@@ -38,12 +38,15 @@ class Pace:
         if version == self._last[0]:
             return
         self._last = last = (version, time)
-        middle = self._middle
-        if version < middle[0] or self._old[1] == -math.inf:  # it has begun, or begun anew
-            self._old = self._middle = last
-        elif version - middle[0] >= _WINDOW:
-            self._old, self._middle = middle, last
         first, began = self._old
+        since = version - self._middle[0]
+        if since < 0 or began == -math.inf:  # it has begun, or begun anew
+            self._old = self._middle = last
+            self.step = 0.0
+            return
+        if since >= _WINDOW:
+            self._old, self._middle = self._middle, last
+            first, began = self._old
         self.step = (time - began) / (version - first) if version > first and time > began else 0.0
 
     def age(self, published: float, now: float) -> float | None:

@@ -91,11 +91,10 @@ class Mailboxes:
         """Put a version on its way; what everybody can see a newer one of is dropped."""
         versions = self.versions[sender]
         if self._transit is not None:
+            # In the order in which they were sent: this is a hot path, and there are hardly ever more than two.
             sent_by = now - self._transit
-            for position in range(len(versions) - 1, 0, -1):
-                if versions[position].sent <= sent_by:
-                    del versions[:position]
-                    break
+            while len(versions) > 1 and versions[1][0] <= sent_by:
+                del versions[0]
         elif len(versions) >= _MANY:
             # With nobody to send to, only the newest is kept, for whoever still counts the sender in.
             del versions[: min((self._newest(sender, k, now) for k in to), default=len(versions) - 1)]

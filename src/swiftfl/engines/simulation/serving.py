@@ -131,13 +131,13 @@ class VerbServing:
     # --- wait-free verbs -----------------------------------------------------------------------
 
     def _publish(self, record: ClientRecord, verb: Publish) -> None:
-        clock = record.clock
-        if self.costs.send:
-            clock.communicate(self.costs.send * len(verb.to))
+        clock, costs = record.clock, self.costs
+        if costs.send:
+            clock.communicate(costs.send * len(verb.to))
         x, size = self.senders.send(record.index, verb.x)
-        record.traffic.publish(verb, self.costs.message(size))
-        since = clock.now if self.timed_gradients else float(self.iteration)
-        version = Version(clock.now, verb.version, x, since)
+        record.traffic.publish(verb, costs.message(size))
+        now = clock.now
+        version = Version(now, verb.version, x, now if self.timed_gradients else float(self.iteration))
         self.mailboxes.publish(record.index, version, self.now, verb.to)
 
     def _forget_versions(self, clients: Sequence[int]) -> None:
@@ -200,8 +200,8 @@ class VerbServing:
             return self.setup.mixed(verb, verb.inbox)
         if (
             self._mixes_together
-            and (self.mixes.waiting or self.events.another_at(self.now))
             and worthwhile(verb, self.n)
+            and (self.mixes.waiting or self.events.another_at(self.now))
         ):
             self.mixes.waiting.append(record.index)
             return PARKED

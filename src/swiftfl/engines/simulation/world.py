@@ -131,7 +131,9 @@ class World(VerbServing):
         else:
             reply = self.gradients.take(i)
             clock.compute_until(time)
-        self.wake(i, reply)
+        record.parked = None
+        record.replies.append(reply)
+        self._run(record, reply)
 
     def act(self, i: int) -> None:
         """Let a client go on that is parked at a gradient which takes no time."""
