@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from in_process_wire import Hub
+from live_worlds import until
 
+from swiftfl.transports.messages import newest
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.wire import MODEL
@@ -18,10 +20,10 @@ X0 = np.zeros(8)
 class World:
     """Client 0 sends to 1 and 2; nothing moves by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, lazily: bool = False) -> None:
         self.hub = Hub(3)
         self.ends = [ProgressThread(wire) for wire in self.hub.wires]
-        self.sender = NewestSender(self.ends[0], MODEL, X0, [1, 2])
+        self.sender = NewestSender(self.ends[0], MODEL, X0, [1, 2], lazily=lazily)
         self.boxes = {k: NewestReceiver(self.ends[k], MODEL, 0, X0) for k in (1, 2)}
 
     def turn(self, *clients: int) -> None:
@@ -34,6 +36,10 @@ class World:
 
     def got(self, k: int) -> float | None:
         return self.boxes[k].read(lambda x, version: float(x[0]))
+
+    def rung(self, k: int) -> int:
+        """How often client k was rung since the last call."""
+        return len(self.ends[k].doorbell.rings())
 
     @property
     def sent(self) -> int:
@@ -89,3 +95,69 @@ def test_who_is_no_longer_gone_gets_what_it_missed_without_being_named(world: Wo
     world.ends[0].gone.discard(2)
     world.turn(0, 1, 2)
     assert (world.got(2), world.sent) == (1.0, 2)
+
+
+# --- who is rung ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lazy() -> Iterator[World]:
+    """The two look by themselves before they use what came."""
+    made = World(lazily=True)
+    for version in range(1, newest._AT_FIRST + 1):
+        made.put(0.0, version)
+        made.turn(1, 2, 0)
+    yield made
+    for end in made.ends:
+        end.close()
+
+
+def test_who_looks_by_itself_is_rung_for_the_first_messages_only(lazy: World) -> None:
+    assert lazy.rung(1) == lazy.rung(2) == newest._AT_FIRST
+    lazy.put(1.0, 10)
+    assert lazy.rung(1) == lazy.rung(2) == 0
+    lazy.ends[1]._turned = 0.0
+    lazy.ends[1].glance()
+    assert (lazy.got(1), lazy.got(2)) == (1.0, 0.0)
+
+
+def test_who_looks_more_seldom_than_it_is_sent_something_is_rung_again(lazy: World) -> None:
+    """Client 2 has a receive posted, for the first; the second is under way to it when there is a third."""
+    lazy.rung(1), lazy.rung(2)
+    for version in (10, 11):
+        lazy.put(1.0, version)
+        lazy.turn(1)
+    assert (lazy.rung(1), lazy.rung(2)) == (0, 0)
+    for waiting in range(newest._LATE):
+        assert (lazy.rung(1), lazy.rung(2)) == (0, 0)
+        lazy.put(2.0, 12 + waiting)
+        lazy.turn(1)
+    assert (lazy.rung(1), lazy.rung(2)) == (0, 1)
+    lazy.put(3.0, 19)
+    assert lazy.rung(2) == 0  # nothing else is under way to it
+    lazy.turn(1, 2)
+    for version in range(20, 20 + newest._AFTER_LATE):
+        lazy.put(float(version), version)
+        lazy.turn(1, 2)
+        assert (lazy.rung(1), lazy.rung(2)) == (0, 1)
+    lazy.put(4.0, 1000)
+    assert lazy.rung(2) == 0
+
+
+def test_what_leaves_before_the_end_is_rung_for(lazy: World) -> None:
+    """Who has no reason to look any more is woken, so that nobody waits for it in vain."""
+    lazy.rung(1), lazy.rung(2)
+    for version in (10, 11):
+        lazy.put(1.0, version)
+        lazy.turn(1)
+    assert not lazy.ends[0].flush(0.05)
+    assert (lazy.rung(1), lazy.rung(2)) == (0, 1)
+    lazy.turn(2)
+    assert lazy.ends[0].flush(30.0)
+
+
+def test_the_thread_takes_what_nobody_reads(lazy: World) -> None:
+    """Its client computes for long: without a ring, the thread still looks now and then."""
+    lazy.ends[2].start()
+    lazy.put(1.0, 10)
+    until(lambda: lazy.got(2) == 1.0, "the model")

@@ -21,10 +21,16 @@ from swiftfl.vector import Vector
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+_AT_FIRST, _AFTER_LATE = 4, 64  # messages for which a client is rung that is usually not
+_LATE = 2  # newer ones that wait for a client before it counts as late: its steps may be as long as ours
 
 
 class NewestSender:
     """From one client to several. One thread may `put`.
+
+    Who looks by itself when it uses what came (`lazily`) is rung for the first messages only, by which both
+    find out how they travel, and for a while when it turns out to look more seldom than we put: otherwise a
+    client that is slower than its neighbours would find the first of those that they have put meanwhile.
 
     Of the slots at most one per destination is being sent and one is the newest; so with two more than
     destinations there is always one to write to. They are made when they are first needed.
@@ -37,9 +43,13 @@ class NewestSender:
         like: Vector,
         to: Sequence[int],
         codec: Codec = IDENTITY,
+        lazily: bool = False,
     ) -> None:
         self._progress, self._tag, self._like, self._codec = progress, tag, like, codec
         self._to = tuple(to)
+        self._lazily = lazily
+        self._to_ring = dict.fromkeys(self._to, _AT_FIRST)  # for how many messages to each
+        self._unheard: dict[int, int] = {}  # who was not rung for what is under way, and what waits behind it
         self._slots: list[Message] = []
         self._pins: list[int] = []
         self._newest = -1
@@ -56,7 +66,7 @@ class NewestSender:
     def put(self, x: Vector, version: int = 0, quiet: bool = False) -> None:
         """One copy, and a small message is sent from here; the thread does the rest.
 
-        What is quiet leaves and arrives when somebody looks anyway.
+        What is quiet arrives when somebody looks anyway.
         """
         if not self._to:
             return
@@ -69,8 +79,8 @@ class NewestSender:
             self._newest = slot
             self._serial += 1
             self._quiet = quiet
-        if not quiet:
-            self._progress.stir(self._waits)
+        if self._progress.stir(self._waits) and self._lazily:
+            self._ring_the_late()
 
     def _oldest(self) -> int:
         """The code that every destination has or will have: what changed since is for all of them."""
@@ -102,16 +112,43 @@ class NewestSender:
                     self._sent_code[k] = self._slot_code[slot]
             self._pins[slot] += len(ready)
         for k in ready:
-            self._progress.send(self._slots[slot].filled, k, self._tag, self._left(slot, k), quiet)
+            unheard = quiet or (self._lazily and not self._rings(k))
+            if unheard:
+                self._unheard[k] = 0
+            self._progress.send(self._slots[slot].filled, k, self._tag, self._left(slot, k), unheard)
+
+    def _rings(self, k: int) -> bool:
+        """Whether a client that looks by itself is rung for its next message."""
+        left = self._to_ring[k]
+        if left:
+            self._to_ring[k] = left - 1
+        return bool(left) or self._progress.better_early(k)
+
+    def _ring_the_late(self) -> None:
+        """Who has not taken what was put before, all the time since then, is to take it now."""
+        for k in self._waiting():
+            waiting = self._unheard.get(k)
+            if waiting is not None and waiting + 1 >= _LATE:
+                self._to_ring[k] = _AFTER_LATE
+                self._unheard.pop(k, None)
+                self._progress.doorbell.ring(k)
+            elif waiting is not None:
+                self._unheard[k] = waiting + 1
+
+    def _waiting(self) -> list[int]:
+        """For whom there is something newer than what was sent."""
+        gone = self._progress.gone
+        return [k for k, sent in self._sent.items() if sent < self._serial and k not in gone]
 
     def _waits(self) -> bool:
-        return any(sent < self._serial and k not in self._progress.gone for k, sent in self._sent.items())
+        return bool(self._waiting())
 
     def _left(self, slot: int, k: int) -> Callable[[int], None]:
         def left(count: int) -> None:
             with self._lock:
                 self._pins[slot] -= 1
                 self._under_way.discard(k)
+                self._unheard.pop(k, None)
 
         return left
 

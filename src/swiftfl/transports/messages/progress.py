@@ -3,7 +3,9 @@
 MPI moves messages only while somebody calls it, and notifies nobody of an arrival. So clients ring each
 other's doorbells (`messages.doorbell`), and sleep in between. Whoever is woken advances all transfers:
 
-- the client itself, where it publishes (small models) or waits: nothing is faster than that;
+- the client itself, where it publishes, reads (small models) or waits: nothing is faster than that, and what
+  a client is going to look at by itself is sent without ringing, because every wake-up costs a processor more
+  than a message does;
 - otherwise the thread: when it is rung, and now and then without, because rings are only hints.
 
 Messages that cannot be copied in one go (over TCP, or where the kernel does not allow it) arrive in
@@ -22,15 +24,18 @@ from swiftfl.transports.base import Stopped
 from swiftfl.transports.codec import Bytes
 from swiftfl.transports.messages.doorbell import CAME, LOOK, WAKE
 from swiftfl.transports.messages.fragments import MessageFragments
-from swiftfl.transports.messages.wire import CONTROL_TAGS, LOST, Transfer, Wire
+from swiftfl.transports.messages.wire import CONTROL_TAGS, LOST, MODEL, Transfer, Wire
 
-CALM = 0.05
-"""Seconds between two looks of the thread where everybody can be rung."""
+CALM, WATCHFUL = 0.2, 0.05
+"""Seconds between two looks of the thread where everybody can be rung: as a rule, and while something large
+is under way of which the other end was not told, and which may need us for its next piece."""
 SHORT, LONG, LONGEST = 0.0002, 0.001, 0.005
 """Otherwise: just after something was sent, and later; the slower a client steps, the longer (to a tenth of
 a step), for every look costs up to 80 microseconds of a processor."""
 _LARGE = 1 << 20  # bytes; with more, a client leaves the copying to its thread
-_WAITING, _WAITING_RUNG = (0.00005, 0.0005), (0.0005, 0.005)  # first and longest sleep of one who waits
+_PIECES = 1 << 16  # bytes; with more, a message may have to be sent in pieces
+_JUST_NOW = 0.0005  # seconds; who has looked needs not look again
+_WAITING, _WAITING_RUNG = (0.00005, 0.0005), (0.005, 0.02)  # first and longest sleep of one who waits
 
 Done = Callable[[int], None]
 
@@ -45,12 +50,16 @@ class ProgressThread:
         self.waited = 0.0
         self.failure: BaseException | None = None
         self.begin: list[Callable[[], None]] = []  # what may start new transfers, asked every time
+        self.attend: Callable[[], None] = _nothing  # what else is to be done by whoever has looked
+        self.calm = CALM
         self._moving = threading.RLock()
         self._transfers: list[Transfer] = []
         self._about: list[tuple[Done, int | None]] = []  # of each: whom to tell, and to whom it is sent
         self._largest = 0
         self._fragments = MessageFragments()
         self._put_at, self._long = time.monotonic(), LONGEST
+        self._turned = 0.0  # when everything was moved on last
+        self._untold = 0  # large messages under way of which the other end was not told
         self._sent = False  # to somebody who cannot be rung
         self._closing = False
         self._free = threading.Event()  # the client does not wait, so the thread has to look
@@ -68,7 +77,9 @@ class ProgressThread:
 
     def send(self, data: Bytes, to: int, tag: int, done: Done, quiet: bool = False) -> None:
         """Start to send it, and ring, unless it may wait until the other looks by itself."""
-        self._add(self.wire.send(data, to, tag), self._told(to, done), to)
+        untold = quiet and data.size > _PIECES and tag != MODEL
+        self._untold += untold
+        self._add(self.wire.send(data, to, tag), self._told(to, done, untold=untold), to)
         self._largest = max(self._largest, data.size)
         if quiet:
             return
@@ -85,9 +96,10 @@ class ProgressThread:
         self._transfers.append(transfer)
         self._about.append((done, to))
 
-    def _told(self, other: int, done: Done, rung: bool = False) -> Done:
+    def _told(self, other: int, done: Done, rung: bool = False, untold: bool = False) -> Done:
         def tell(count: int) -> None:
             self._fragments.over(other)
+            self._untold -= untold
             if count == LOST:
                 self.gone.add(other)
             elif rung:
@@ -105,6 +117,7 @@ class ProgressThread:
                 done(count)
             if over:
                 self._start()
+            self._turned = time.monotonic()
             return bool(over)
 
     def _start(self) -> None:
@@ -112,10 +125,11 @@ class ProgressThread:
             begin()
 
     def _take(self) -> list[tuple[Done, int]]:
-        """Those that are over leave the list."""
+        """Those that are over leave the list; what was sent comes first, so that nobody is rung for it."""
         over = self.wire.completed(self._transfers) if self._transfers else []
         if not over:
             return []
+        over.sort(key=lambda each: self._about[each[0]][1] is None)
         told = [(self._about[position][0], count) for position, count in over]
         left = sorted(set(range(len(self._about))).difference(position for position, _ in over))
         self._transfers = [self._transfers[position] for position in left]
@@ -134,6 +148,7 @@ class ProgressThread:
                 self.doorbell.ring(k, LOOK)
             elif what == LOOK and any(to == k for _, to in list(self._about)):
                 self._fragments.note(k)
+        self.attend()
         return moved or bool(rings)
 
     def better_early(self, k: int) -> bool:
@@ -147,20 +162,34 @@ class ProgressThread:
 
     # --- who moves them --------------------------------------------------------------------------
 
-    def stir(self, waits: Callable[[], bool]) -> None:
-        """There is something new to send; `waits` if it still does after an attempt to start it."""
+    def stir(self, waits: Callable[[], bool]) -> bool:
+        """There is something new to send; `waits` if it still does after an attempt to start it.
+
+        Whether everything that can start has started; otherwise the thread will see to it.
+        """
         now = time.monotonic()
         self._long = min(max(LONG, 0.1 * (now - self._put_at)), LONGEST)
         self._put_at = now
         if self._largest > _LARGE or not self._moving.acquire(blocking=False):
             self.doorbell.wake()
-            return
+            return False
         try:
             self._start()
-            if waits():
+            if waits() or now - self._turned > _JUST_NOW:
                 self.turn()
         finally:
             self._moving.release()
+        return True
+
+    def glance(self) -> None:
+        """Take what has come, just before it is used, unless that is left to the thread."""
+        if self._largest > _LARGE or time.monotonic() - self._turned <= _JUST_NOW:
+            return
+        if self._moving.acquire(blocking=False):
+            try:
+                self.turn()
+            finally:
+                self._moving.release()
 
     def _run(self) -> None:
         pause, rung = SHORT, True
@@ -177,7 +206,7 @@ class ProgressThread:
     def _pause(self, last: float, news: bool) -> float:
         """How long the thread may sleep after a look if nobody rings."""
         if not self._hurried:
-            return CALM
+            return min(self.calm, WATCHFUL) if self._untold else self.calm
         if news:
             return SHORT
         return min(2 * last, LONG if self._largest > _LARGE else self._long)
@@ -217,6 +246,10 @@ class ProgressThread:
     def flush(self, seconds: float) -> bool:
         """Wait, at most so long, until everything has left; whether it has."""
         end = time.monotonic() + seconds
+        self.turn()
+        with self._moving:
+            for k in {to for _, to in self._about if to is not None}:
+                self.doorbell.ring(k, WAKE)  # it may not have been told
         while time.monotonic() < end:
             self.check()
             self.turn()
@@ -246,3 +279,7 @@ class ProgressThread:
     def _sends(self) -> int:
         """How many are on their way to somebody who is there."""
         return sum(to is not None and to not in self.gone for _, to in self._about)
+
+
+def _nothing() -> None:
+    """There is nothing else to be done."""

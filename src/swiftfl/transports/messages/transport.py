@@ -56,7 +56,7 @@ class MessageTransport:
         self.version = 0
         self.outside: Collection[int] = ()  # who takes no part now, and is not waited for
         self._own: tuple[Vector, int] = (x0, 0)
-        self._models_out = NewestSender(self.progress, MODEL, x0, self.neighbours, self.codec)
+        self._models_out = NewestSender(self.progress, MODEL, x0, self.neighbours, self.codec, lazily=True)
         self._models = {
             k: NewestReceiver(self.progress, MODEL, k, x0, self.codec, empty, refusing)
             for k in self.neighbours
@@ -98,7 +98,10 @@ class MessageTransport:
         if neighbour == self.i:
             return use(*self._own)
         receiver = self._models.get(neighbour)
-        return None if receiver is None else receiver.read(use)
+        if receiver is None:
+            return None
+        self.progress.glance()
+        return receiver.read(use)
 
     def since_published(self, neighbour: int) -> float | None:
         """By the clocks of both hosts, which are assumed to agree."""

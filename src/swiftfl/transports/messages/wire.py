@@ -34,7 +34,8 @@ class Bell(Protocol):
 
     def reaches(self, k: int) -> bool: ...
 
-    def ring(self, k: int, what: int = ...) -> None: ...
+    def ring(self, k: int, what: int = ...) -> None:
+        """That a message has come, unless it says something else."""
 
     def rings(self) -> list[tuple[int, int]]: ...
 

@@ -34,7 +34,9 @@ from swiftfl.vector import Vector
 FIRST = 0
 """The client whose process supervises and records the run."""
 TICK = 0.05
+"""Seconds between two looks of the first rank, and two reports of another one's client."""
 _HEARTBEAT = 1.0  # seconds between two messages of the first rank that say nothing new
+_SIGN_OF_LIFE = 0.15  # seconds after which a rank reports though its client does not
 _LEADERLESS = 1 << 32  # above every epoch that the first rank announces
 LOOK_EVERY = 0.005
 """Seconds between two looks of somebody who waits."""
@@ -65,7 +67,12 @@ class Silence:
 
 
 class RankChannel:
-    """One rank's end of the control channel. Its thread also calls `supervise` on the first rank."""
+    """One rank's end of the control channel.
+
+    On the first rank a thread calls `supervise`, and looks after what the others report. They have no thread
+    for it: whoever looks after a rank's messages (which is rung for new orders) also attends to them, and the
+    client reports by itself between two steps, when it is awake anyway.
+    """
 
     def __init__(
         self,
@@ -106,25 +113,36 @@ class RankChannel:
         self._noting = threading.Lock()
         self._sent: Table = np.zeros(0)
         self._sent_at = 0.0
-        self._phase = -1.0  # as it was last told
+        self._phase = self._heard_of = -1.0  # as they were last told
         self._version = 0
+        self._ticking = threading.RLock()
         self._thread = threading.Thread(target=self._work, name="swiftfl-control", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        if self.me == FIRST:
+            self._thread.start()
+        else:
+            self.transport.progress.attend = self.attend
 
     def ask(self) -> None:
         """Stop where the run can go on later; may be called by a signal handler."""
         self.asked = True
+        self.transport.progress.calm = LOOK_EVERY  # there may be little time left
+        self.transport.progress.doorbell.wake()
 
     def close(self) -> None:
-        self._closing = True
+        """Nothing more is heard or told, but for the phase in which this rank ends."""
+        with self._ticking:
+            if self.me != FIRST:
+                self.attend()
+            self._closing = True
         if self._thread.is_alive():
             self._thread.join()
 
     def _work(self) -> None:
         try:
             while not self._closing:
+                self.transport.progress.turn()  # who reports does not ring for every report
                 self.tick()
                 time.sleep(LOOK_EVERY if self.asked else TICK)  # asked: there may be little time left
         except BaseException as error:
@@ -132,15 +150,34 @@ class RankChannel:
             log.debug("the control channel of rank %d failed", self.me, exc_info=True)
 
     def tick(self) -> None:
-        self.silence.look()
-        self._listen()
-        if self.me == FIRST:
+        """On the first rank: hear the others, decide, and give orders."""
+        if self.me != FIRST:
+            self.attend()
+            return
+        with self._ticking:
+            self.silence.look()
+            self._listen()
             self.supervise()
             self._send_orders()
-        else:
-            self._send_status()
+
+    def attend(self, every: float = _SIGN_OF_LIFE) -> None:
+        """On every other rank: obey what came; report a new phase at once, the rest every so many seconds."""
+        if self._closing or not self._ticking.acquire(blocking=False):
+            return
+        try:
+            self.silence.look()
+            self._listen()
+            if not self.silenced:
+                self._send_status(every)
             if self.asked and self.leaderless:
                 self.transport.mark_gone(FIRST)  # nobody is to wait for it before stopping
+        finally:
+            self._ticking.release()
+
+    def reported(self) -> None:
+        """The client has put down how far it is."""
+        if self.me != FIRST and time.monotonic() - self._sent_at >= TICK:
+            self.attend(TICK)
 
     def _listen(self) -> None:
         for k, receiver in self._statuses.items():
@@ -159,13 +196,15 @@ class RankChannel:
             self._to_all.put(cells, self._version, quiet=not changed)
             self._take_part()
 
-    def _send_status(self) -> None:
-        if self.silenced:
+    def _send_status(self, every: float) -> None:
+        row, now = self.status.rows[self.me], time.monotonic()
+        phase = row[AT["phase"]]
+        told = phase == self._phase and row[AT["heard"]] == self._heard_of
+        if told and not self.asked and now - self._sent_at < every:
             return
+        self._phase, self._heard_of, self._sent_at = phase, row[AT["heard"]], now
         self._version += 1
-        row = self.status.rows[self.me]
-        phase, self._phase = self._phase, row[AT["phase"]]
-        self._to_first.put(row, self._version, quiet=phase == self._phase and not self.asked)
+        self._to_first.put(row, self._version, quiet=told and not self.asked)
 
     # --- the first rank --------------------------------------------------------------------------
 
@@ -257,11 +296,18 @@ class RankChannel:
         """Wait, at most so long; whether it has happened."""
         end = time.monotonic() + seconds
         while not happened():
-            self.check()
             if time.monotonic() > end:
                 return False
-            time.sleep(LOOK_EVERY)
+            self.pause()
         return True
+
+    def pause(self) -> None:
+        """A short sleep of a client that waits, and so can look after messages meanwhile."""
+        self.check()
+        self.transport.progress.turn()
+        if self.me != FIRST:
+            self.attend(TICK)
+        time.sleep(LOOK_EVERY)
 
     def check(self) -> None:
         self.transport.progress.check()

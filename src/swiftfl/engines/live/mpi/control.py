@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from swiftfl.engines.assignment import Assignment
-from swiftfl.engines.live.mpi.channel import LOOK_EVERY, RankChannel
+from swiftfl.engines.live.mpi.channel import RankChannel
 from swiftfl.engines.live.selecting import News, OwnSelection
 from swiftfl.engines.live.status import HOLDING, HOLDS, RUNNING, Order, Tally
 from swiftfl.engines.terms import ALONE, Terms
@@ -45,6 +45,7 @@ class RankControl:
             tally.cpu += spent - self._cpu_before
             self._cpu_at, self._cpu_before = now, spent
         self.status.write(self.me, c, self.incarnation, tally)
+        self.channel.reported()
 
     def new_terms(self) -> list[Terms]:
         early, self._early = self._early, []
@@ -74,8 +75,7 @@ class RankControl:
             if self.channel.leaderless and not self.in_rounds:
                 self._early = self.new_terms()
                 return ALONE
-            self.channel.check()
-            time.sleep(LOOK_EVERY)
+            self.channel.pause()
             self.selecting.take(self._news())
         self.set_waits(False)
         return terms
@@ -85,8 +85,7 @@ class RankControl:
         while not (found := self.new_terms()):
             if ended():
                 return ALONE
-            self.channel.check()
-            time.sleep(LOOK_EVERY)
+            self.channel.pause()
         return found[-1]
 
     def answer(self) -> None:
@@ -117,9 +116,8 @@ class RankControl:
                 return "go_on"
             if order != "pause" and (self.status.final or not self.in_rounds or self.channel.leaderless):
                 return order
-            self.channel.check()
             self.answer()
-            time.sleep(LOOK_EVERY)
+            self.channel.pause()
         self.status.enter(self.me, RUNNING)
         return order
 
