@@ -1,7 +1,7 @@
 """Other programs for decentralized learning beside this one, under the same load and in one run.
 
     python benchmarks/rivals.py                                   # what is installed
-    python benchmarks/rivals.py --gossipy PATH --authors PATH
+    python benchmarks/rivals.py --gossipy PATH --authors PATH [--ranks 16] [--epochs 3] [--seconds 0.04]
 
 gossipy (`pip install gossipy-dfl`, or a checkout at PATH) simulates gossip learning in one process: client
 updates per second of its simulator and of the virtual engine, on the same digits, with the same models, SGD
@@ -9,6 +9,10 @@ with batches of up to 32 and 100 clients in a ring; a bare PyTorch loop beside. 
 the code of the SWIFT paper: its communicators and its loop over batches with 16 MPI ranks in a ring, 98,026
 parameters and gradients that are sleeps of 40 ms, as in `benchmarks/mpi.py`, which runs after it; then both
 side by side, each against its own floor. What is not there is skipped, and why is said.
+
+Each method of the authors' code has an MPI communicator of its own: some of its messages are never received,
+and D-SGD, which receives whatever comes from a neighbour, would take those of SWIFT for its own, and wait for
+ever at its end.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import subprocess
 import sys
 import time
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from statistics import median
@@ -28,6 +33,8 @@ from typing import Any
 
 CLIENTS, RANKS, PARAMETERS = 100, 16, 98_026
 REPEATS, SECONDS = 3, 2.0
+LIMIT = 180.0
+"""Seconds after which the authors' code is ended; what it had measured by then is shown."""
 METHODS = ("floor", "swift", "d-sgd", "pd-sgd", "ld-sgd")
 OURS = {"swift": "SWIFT C_0", "d-sgd": "D-SGD", "pd-sgd": "PA-SGD", "ld-sgd": "LD-SGD"}
 """What the methods of the authors' code are called in `benchmarks/mpi.py`."""
@@ -141,10 +148,11 @@ def authors_rank(path: str, epochs: int, seconds: float) -> None:
     torch.set_num_threads(1)
     # Their code expects a GPU: here models stay on the host.
     setattr(torch.Tensor, "cuda", lambda self, *_, **__: self)  # noqa: B010
-    comm = MPI.COMM_WORLD
-    rank, size = comm.Get_rank(), comm.Get_size()
+    world = MPI.COMM_WORLD
+    rank, size = world.Get_rank(), world.Get_size()
     steps = 32
     for method in METHODS:
+        comm = world.Dup()
         torch.manual_seed(0)
         model = torch.nn.Linear(PARAMETERS - 1, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
@@ -158,7 +166,7 @@ def authors_rank(path: str, epochs: int, seconds: float) -> None:
             local, together = {"d-sgd": (0, 1), "pd-sgd": (1, 1), "ld-sgd": (1, 2)}[method]
             communicator = decenCommunicator(rank, size, comm, graph, local, together)
         comm.Barrier()
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         for _ in range(epochs * steps):
             time.sleep(seconds)
             for parameter in model.parameters():
@@ -166,15 +174,32 @@ def authors_rank(path: str, epochs: int, seconds: float) -> None:
             if method != "floor":
                 communicator.communicate(model)
             optimizer.step()
-        spent = comm.gather((time.perf_counter() - began) / epochs)
-        comm.Barrier()
+        spent = (time.perf_counter() - began) / epochs, (time.process_time() - cpu) / (epochs * steps)
+        means = np.mean(world.allgather(spent), axis=0)
         if rank == 0:
-            print(json.dumps([method, float(np.mean(spent))]), flush=True)
+            print(json.dumps([method, *means.tolist()]), flush=True)
 
 
-def authors(path: str | None, epochs: int, seconds: float) -> None:
+def authors_rows(command: list[str], environment: dict[str, str]) -> list[tuple[str, float, float]]:
+    """What their program printed until its end, or until it was ended: method, epoch, CPU of a step."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+        try:
+            printed, _ = running.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            running.terminate()  # mpiexec ends its ranks
+            printed, _ = running.communicate()
+            print(f"the authors' code: ended after {LIMIT:.0f} s")
+    return [tuple(json.loads(line)) for line in printed.splitlines() if line.startswith("[")]
+
+
+def authors(path: str | None, ranks: int, epochs: int, seconds: float) -> None:
     if path is None:
         print("the authors' code: skipped (--authors PATH)")
+        return
+    missing = [name for name in ("networkx", "mpi4py") if find_spec(name) is None]
+    if missing or not (Path(path) / "Communicators").is_dir():
+        why = f"it needs {' and '.join(missing)}" if missing else f"{path} has no Communicators"
+        print(f"the authors' code: skipped ({why})")
         return
     from swiftfl.errors import UserError
     from swiftfl.transports import launch
@@ -189,32 +214,33 @@ def authors(path: str | None, epochs: int, seconds: float) -> None:
         str(seconds),
     ]
     try:
-        command = launch.command(RANKS, mine, [])
+        command = launch.command(ranks, mine, [])
     except UserError as error:
         print(f"the authors' code: skipped (without MPI: {error})")
         return
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=launch.environment())
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    if done.returncode or not rows:
+    rows = authors_rows(command, launch.environment())
+    if not rows:
         print("the authors' code: failed (what it said stands above)")
         return
-    theirs = dict(rows)
-    print(f"the authors' code, {RANKS} ranks, ring, {PARAMETERS:,} float32, 32 steps per epoch")
-    for method, epoch in rows:
-        print(f"{method:<12} {epoch:8.3f} s per epoch   / floor {epoch / theirs['floor']:6.3f}")
+    floor = rows[0][1]
+    print(f"the authors' code, {ranks} ranks, ring, {PARAMETERS:,} float32, 32 steps per epoch")
+    for method, epoch, cpu in rows:
+        print(
+            f"{method:<12} {epoch:8.3f} s per epoch   / floor {epoch / floor:6.3f}   CPU {1e3 * cpu:8.3f} ms"
+        )
     print("the same load here (benchmarks/mpi.py):", flush=True)
     line = [sys.executable, str(HERE / "mpi.py"), "--epochs", str(epochs), "--seconds", str(seconds)]
-    line += ["--only", *OURS.values()]
+    line += ["--clients", str(ranks), "--only", *OURS.values()]
     printed = subprocess.run(line, check=False, stdout=subprocess.PIPE, text=True).stdout
     print(printed)
-    side_by_side({name: epoch / theirs["floor"] for name, epoch in rows}, printed)
+    side_by_side({method: epoch / floor for method, epoch, _ in rows}, printed)
 
 
 def side_by_side(theirs: dict[str, float], printed: str) -> None:
     """Epochs over the floor of the same program, theirs and ours."""
     for method, name in OURS.items():
         found = re.search(rf"^{re.escape(name)}\s+[\d.]+\s+([\d.]+)", printed, re.MULTILINE)
-        if found is not None:
+        if found is not None and method in theirs:
             there, here = theirs[method], float(found[1])
             told = f"authors {there:6.3f}   here {here:6.3f}   here / authors {here / there:6.3f}"
             print(f"{name:<10} over its floor: {told}", flush=True)
@@ -224,6 +250,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--gossipy", help="a checkout of gossipy, where it is not installed")
     parser.add_argument("--authors", help="a checkout of the authors' code of SWIFT")
+    parser.add_argument("--ranks", type=int, default=RANKS, help="of MPI, of both")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.04, help="of an emulated gradient")
     parser.add_argument("--rank", help=argparse.SUPPRESS)
@@ -237,7 +264,7 @@ def main() -> None:
         authors_rank(given.rank, given.epochs, given.seconds)
         return
     simulators(given.gossipy)
-    authors(given.authors, given.epochs, given.seconds)
+    authors(given.authors, given.ranks, given.epochs, given.seconds)
 
 
 if __name__ == "__main__":
