@@ -70,6 +70,20 @@ def test_init_makes_all_folders_and_they_fit(demo: Path) -> None:
         )
 
 
+def test_of_two_that_can_dial_each_other_one_does(demo: Path) -> None:
+    dialled = {name: dict(NodeFolder.read(demo / name).dials) for name in "abcd"}
+    assert {name: set(those) for name, those in dialled.items()} == {
+        "a": set(),
+        "b": {"a"},
+        "c": {"b"},
+        "d": {"a", "c"},
+    }
+    elsewhere = "tls/127.0.0.1:7999"
+    with (demo / "a" / "node.yaml").open("a") as file:
+        file.write(f"endpoints: {{b: {elsewhere}}}\n")
+    assert NodeFolder.read(demo / "a").dials == {"b": elsewhere}, "what its owner says is dialled"
+
+
 def test_keys_are_for_their_owner_only_and_stay_where_they_are(demo: Path) -> None:
     found = secrets_in(demo)
     assert {str(path.relative_to(demo)) for path in found} == {

@@ -23,7 +23,7 @@ def plan_of(folder: NodeFolder, layout: str) -> NodePlan:
         index=view.me.index,
         folder=folder.folder,
         neighbours={each.name: PlannedNeighbour(each.index, each.common_name) for each in view.neighbours},
-        dial=dict(folder.endpoints),
+        dial=dict(folder.dials),
         listen=folder.listen,
         influence=view.me.influence,
         layout=layout,

@@ -45,7 +45,7 @@ class NodeSettings(Section):
     listen: Address | tuple[Address, ...] = ()
     """Where it waits for neighbours, as in tls/0.0.0.0:7447; nothing: it dials all of them."""
     endpoints: dict[NodeName, Address] = Field(default_factory=dict)
-    """Addresses of neighbours, where they are not those of the manifest."""
+    """Addresses of neighbours that it dials there, whatever the manifest says of them."""
     experiment: str | None = None
     """Its model, data and settings: mine.py:experiment or module:function (docs/own-code.md)."""
     checkpoints: str = CHECKPOINTS
@@ -74,7 +74,9 @@ class NodeFolder:
     name: str
     manifest: NodeView
     endpoints: Mapping[str, str]
-    """Where to dial the neighbours that can be dialled."""
+    """Where the neighbours that can be dialled are dialled."""
+    dials: Mapping[str, str]
+    """Those of them that this node dials."""
     listen: tuple[str, ...]
     authority: Path
     certificate: Path
@@ -150,6 +152,7 @@ def _found(path: Path, settings: NodeSettings) -> NodeFolder:
         settings.name,
         view,
         {**known, **settings.endpoints},
+        {**_dialled(view, known), **settings.endpoints},
         listen,
         authority,
         certificate,
@@ -158,6 +161,16 @@ def _found(path: Path, settings: NodeSettings) -> NodeFolder:
         folder / settings.checkpoints,
         settings.insecure,
     )
+
+
+def _dialled(view: NodeView, known: Mapping[str, str]) -> dict[str, str]:
+    """Of two that can dial each other only the one whose name comes later does.
+
+    If both did, zenoh would join both connections into one with two links, and on a busy machine its end
+    was not always noticed: a neighbour that had left stayed, and one that came was not seen.
+    """
+    me = view.me
+    return {name: address for name, address in known.items() if me.address is None or name < me.name}
 
 
 def _check_addresses(settings: NodeSettings, found: NodeFolder) -> None:

@@ -26,6 +26,7 @@ class Presence:
         self._lock = threading.Lock()
         self._here: set[int] = set()
         self._unannounced: set[int] = set()  # who is there though nobody has told us
+        self._told_of = dict.fromkeys(self._names, 0)  # how often we were told
         self._closing = threading.Event()
         link.appear()
         for k, name in self._names.items():
@@ -35,6 +36,7 @@ class Presence:
 
     def _told(self, k: int, there: bool) -> None:
         with self._lock:
+            self._told_of[k] += 1
             self._unannounced.discard(k)
             self._set(k, there)
 
@@ -50,12 +52,15 @@ class Presence:
             with self._lock:
                 asked = sorted((self._names.keys() - self._here) | self._unannounced)
             for k in asked:
+                before = self._told_of[k]
                 try:
                     there = self._link.is_there(self._names[k])
                 except Exception as error:  # of a session that is closed meanwhile
                     _log.debug("cannot ask for %s: %s", self._names[k], error)
                     return
                 with self._lock:
+                    if self._told_of[k] != before:
+                        continue  # what we were told meanwhile is newer than the answer
                     if there is not None and there != (k in self._here):
                         (self._unannounced.add if there else self._unannounced.discard)(k)
                         self._set(k, there)
