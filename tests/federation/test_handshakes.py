@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from swiftfl.federation.folder import NodeFolder
 from swiftfl.federation.joining import init, install_all, request
 from swiftfl.graph import ring
 from swiftfl.transports.codec import Bytes, Identity
+from swiftfl.transports.messages import newest as messages_newest
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.wire import MODEL
 from swiftfl.transports.wire import Refusal, WireTerms, frames
@@ -146,6 +148,18 @@ def test_a_node_speaks_only_under_its_own_name(demo: Path) -> None:
             true.transport.publish(X0 + 3, 7)
             assert until(lambda: newest(a, "b") == 3.0)
         del tokens
+
+
+def test_the_age_of_a_model_does_not_depend_on_its_senders_clock(
+    demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(time=lambda: time.time() - 10 * LIMIT, monotonic=time.monotonic)
+    monkeypatch.setattr(messages_newest, "time", clock)
+    with node(demo / "a") as a, node(demo / "b") as b:
+        b.transport.publish(X0 + 3, 7)
+        assert until(lambda: newest(a, "b") == 3.0)
+        age = a.transport.since_published(next(k for k, name in a.names.items() if name == "b"))
+        assert age is not None and 0 <= age < 2 * LIMIT
 
 
 @pytest.mark.slow

@@ -95,6 +95,10 @@ def test_refused_messages_are_counted_and_told_once_in_a_while(node: WrittenNode
         (None, 1, "REPLAYED"),
     ]
     assert RunView(node.plan.folder).now()["columns"]["refused"] == [0, 8, 0]  # type: ignore[index]
+    assert [line for line in node.said if line.startswith("refused")] == [
+        "refused 3 messages of basel: it was sent before (REPLAYED)",
+        "refused a message of nobody: it was sent before (REPLAYED)",
+    ]
 
 
 def test_a_node_goes_on_with_its_files(node: WrittenNode) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from nodes import LIMIT, Federation, setup_of, until
 
 from swiftfl.errors import UserError
+from swiftfl.federation import node as federation_node
+from swiftfl.federation.connection import Connection
 from swiftfl.federation.membership import InfluencePolicy
-from swiftfl.federation.node import node_setup
+from swiftfl.federation.node import Node, node_setup
 from swiftfl.transports.wire import Refusal
 
 pytest.importorskip("zenoh")
@@ -42,6 +45,27 @@ def test_start_in_any_order_loss_and_return(square: Federation) -> None:
     assert back.control.c > 50 or back.client.state.c > 50
     square.settle(0, 1, 2, 3)
     assert any("again" in line for line in square.said[0])
+
+
+def test_a_neighbour_that_sends_no_model_is_not_waited_for(
+    square: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, and silent; whoever waited for its model would hold up all renewals."""
+    monkeypatch.setattr(federation_node, "_MODEL_SECONDS", 1000 * LIMIT)
+    monkeypatch.setattr(federation_node, "_SILENT_SECONDS", 0.2)
+    setup = setup_of(1)
+    silent = Connection(square.plan(1), setup.workload.initial(setup.seed), setup.codec, 1)
+    try:
+        square.meet_seconds = LIMIT
+        made: list[Node] = []
+        monkeypatch.setattr(square, "near", lambda i: [1])  # of which node 0 sees all
+        starting = threading.Thread(target=lambda: made.append(square.start(0)), daemon=True)
+        starting.start()
+        until(lambda: made, "the start of node 0")
+        assert made[0].connection.view(), "node 1 was there"
+        assert made[0].how_started == "the first model"
+    finally:
+        silent.close()
 
 
 @pytest.mark.slow

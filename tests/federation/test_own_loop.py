@@ -20,6 +20,7 @@ from swiftfl.loop.federated import FederatedLink, federated_link
 from swiftfl.loop.optimizer import Optimizer
 from swiftfl.loop.peer import Peer
 from swiftfl.views import RunView
+from swiftfl.workload.recorded_model import shapes_hash
 
 pytest.importorskip("zenoh")
 
@@ -120,6 +121,27 @@ def test_a_loop_goes_on_when_its_neighbour_dies_and_returns(tmp_path: Path) -> N
         assert columns["state"] == ["running", "back"]
         assert columns["steps"][0] > 20
         assert "basel is here again" in made.log("aarhus")
+
+
+def test_a_model_of_other_shapes_is_refused(tmp_path: Path) -> None:
+    """It has as many numbers; names, which a loop gives as it likes, do not matter."""
+    shapes = shapes_hash([(4, 6), (4,)], 28, "float32")
+    agreed = Agreement(model="mine", shapes=shapes, size=28)
+    plan = Federation(tmp_path, 2, ((0, 1),)).plan(0)
+
+    def joined(module: torch.nn.Module) -> None:
+        with Peer(FederatedLink(plan, agreed)) as peer:
+            optimizer = Optimizer(torch.optim.SGD(module.parameters(), lr=0.1), module, peer)
+            sum(parameter.sum() for parameter in module.parameters()).backward()  # type: ignore[union-attr]
+            optimizer.step()
+
+    with pytest.raises(UserError, match="28 numbers of the federation's .mine., in tensors of other shapes"):
+        joined(torch.nn.Linear(3, 7))
+    with pytest.raises(UserError, match="of another type .here float64"):
+        joined(torch.nn.Linear(6, 4).double())
+    with pytest.raises(UserError, match="the model has 21 numbers"):
+        joined(torch.nn.Linear(6, 3))
+    joined(torch.nn.Sequential(torch.nn.Linear(6, 4)))
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:

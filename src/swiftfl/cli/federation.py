@@ -326,7 +326,13 @@ def _model(experiment: str | None, model: str | None, dataset: str | None) -> di
         config = recipe("digits").with_changes({"data.dataset": dataset, "model.name": model})
         made, name = build(config), str(model)
     recorded = made.workload.recorded()
-    return {"model": name, "layout": recorded.layout_hash, "size": recorded.size, "dtype": recorded.dtype}
+    return {
+        "model": name,
+        "layout": recorded.layout_hash,
+        "shapes": recorded.shapes_hash,
+        "size": recorded.size,
+        "dtype": recorded.dtype,
+    }
 
 
 def _topology(said: str, nodes: int) -> Topology:

@@ -43,7 +43,7 @@ class Connection:
         self.wire = ZenohWire(link, 0, plan.on_the_wire(), n, terms, plan.index, incarnation)
         near = [tuple(self.names), *[(0,) for _ in self.names]]
         self.transport = MessageTransport(
-            self.wire, near, x0, codec, incarnation, empty=True, refusing=self.refuse
+            self.wire, near, x0, codec, incarnation, empty=True, refusing=self.refuse, clocks_agree=False
         )
         self._refused: dict[int, tuple[int, Reason]] = {}
         self.transport.progress.gone.update(self.names)

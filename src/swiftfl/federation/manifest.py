@@ -48,6 +48,8 @@ class Agreement(Section):
     """The architecture, by reference or name; what counts is its layout."""
     layout: Fingerprint | None = None
     """Its hash (`RecordedModel.layout_hash`); None: whatever model they have in common."""
+    shapes: Fingerprint | None = None
+    """The hash of its tensors' shapes, for training loops that name them in their own way; None: unknown."""
     size: NotNegative = 0
     """How many numbers a model has; 0 where the layout is open."""
     dtype: Literal["float32", "float64"] = "float32"

@@ -28,7 +28,8 @@ from swiftfl.vector import Vector, finite
 
 _NO_END = 1 << 60
 _MEET_SECONDS = 3.0  # to find neighbours that are there already,
-_MODEL_SECONDS = 30.0  # and then for their models to arrive
+_MODEL_SECONDS = 30.0  # and then for their models to arrive, as long as parts of them come:
+_SILENT_SECONDS = 5.0  # whoever sends nothing for so long is not waited for, and no renewal with it
 _FIRST_YEAR = (
     1767225600  # 2026: incarnations are minutes since then, so that they grow even if a disk is lost
 )
@@ -170,7 +171,8 @@ class Node:
     def _newest_of_neighbours(self, c: int) -> tuple[int, Vector, int] | None:
         """The neighbours' model with most steps behind it, if these are more than ours.
 
-        Whoever is there sends its newest model as soon as it sees us.
+        Whoever is there sends its newest model as soon as it sees us. Neighbours renew their weights when
+        this is over, so nobody who sends nothing holds it up for long.
         """
         end = time.monotonic() + self._meet_seconds
         missing = set(self.connection.names)
@@ -180,15 +182,20 @@ class Node:
         end = time.monotonic() + _MODEL_SECONDS
         best: tuple[int, Vector, int] | None = None
         waiting = set(self.connection.view())
-        while waiting and time.monotonic() < end and not self.stop_asked:
+        heard = {k: (0, time.monotonic()) for k in waiting}  # parts of its model, and when the last one came
+        while waiting and (now := time.monotonic()) < end and not self.stop_asked:
             for k in sorted(waiting):
+                parts = self.connection.wire.parts_of_models(k)
+                if parts != heard[k][0]:
+                    heard[k] = parts, now
                 found = self.connection.transport.read(k, lambda x, version: (x.copy(), version))
                 if found is not None:
                     waiting.discard(k)
                     steps = split(found[1])[1]
                     if steps > (c if best is None else best[2]) and finite(found[0]):
                         best = k, found[0], steps
-            waiting &= self.connection.view().keys()
+            silent = {k for k in waiting if now - heard[k][1] > _SILENT_SECONDS}
+            waiting &= self.connection.view().keys() - silent
             time.sleep(0.02)
         return best
 

@@ -34,12 +34,13 @@ from swiftfl.record.facts import (
     no_edges,
 )
 from swiftfl.record.folder import versions
+from swiftfl.transports.wire import Refusal
 
 ENGINE = "node"
 """What stands for the engine in config.json."""
 _FACTS_BYTES = 64_000_000
 _RATE_OVER = 8  # writes, over which the steps of neighbours are counted
-_REFUSALS_EVERY = 60.0  # seconds between two events about refused messages of the same kind
+_REFUSALS_EVERY = 60.0  # seconds between two events, and lines, about refused messages of the same kind
 _END_STATES = {"finished": ClientState.FINISHED, "failed": ClientState.LOST}
 
 
@@ -223,6 +224,8 @@ class NodeRecord:
             self._refused[sender, reason] = count, self.now
             who: dict[str, Any] = {"client": self.names.index(sender)} if sender in self.names else {}
             self.note("refused", **who, iteration=c, reason=reason, messages=count - told)
+            many = "a message" if count - told == 1 else f"{count - told} messages"
+            self._say(f"refused {many} of {sender}: {Refusal[reason].value} ({reason})")
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from swiftfl.loop.wrapped_rule import WrappedRule
 from swiftfl.mixing import mixing_named
 from swiftfl.transports.registry import make_codec
 from swiftfl.vector import Vector
+from swiftfl.workload.recorded_model import shapes_hash
 
 _OPEN_LAYOUT = "0" * 64
 _LOOK_EVERY = 0.05
@@ -67,6 +68,12 @@ class FederatedLink:
         if agreed.size and module.size != agreed.size:
             raise UserError(
                 f"the model has {module.size} numbers, the federation's {agreed.size}: all have the same"
+            )
+        shapes = shapes_hash(module.shapes, module.trainable, str(module.dtype))
+        if agreed.shapes is not None and shapes != agreed.shapes:
+            raise UserError(
+                f"the model has the {module.size} numbers of the federation's ({agreed.model}), in tensors of "
+                f"other shapes, in another order or of another type (here {module.dtype}): all have the same"
             )
         options = {"communication_set": agreed.communication_set}
         alone = Federation(1, [], "ccs", "swift", options, *mixing_named(agreed.mixing))

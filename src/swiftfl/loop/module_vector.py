@@ -47,6 +47,11 @@ class ModuleVector:
         return np.dtype(np.float64 if self._torch_type == torch.float64 else np.float32)
 
     @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of its tensors, in the order of the vector."""
+        return [tuple(piece.shape) for piece in self.plan.parameters + self.plan.buffers]
+
+    @property
     def exact(self) -> bool:
         """Whether the module holds every number as it is in the vector."""
         return all(p.dtype in (torch.float32, torch.float64) for p in self.parameters)

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -59,8 +59,12 @@ class RecordedModel:
     def layout_hash(self) -> str:
         """The SHA-256 of what lies where in a vector: two models with the same one can be averaged."""
         tensors = [[name, list(shape)] for name, shape in self.tensors.items()]
-        said = json.dumps([tensors, self.parameters, self.dtype], separators=(",", ":"))
-        return hashlib.sha256(said.encode()).hexdigest()
+        return _hash([tensors, self.parameters, self.dtype])
+
+    @property
+    def shapes_hash(self) -> str:
+        """The same without names, which a training loop of one's own may give as it likes."""
+        return shapes_hash(self.tensors.values(), self.parameters, self.dtype)
 
     def state_dict(self, x: Vector) -> dict[str, Tensor]:
         """The tensors by name, copied; without what never changes (frozen parameters, constant buffers)."""
@@ -86,6 +90,15 @@ class RecordedModel:
                 )
             own[name].data.copy_(value)
         return module.eval()
+
+
+def shapes_hash(shapes: Iterable[Sequence[int]], parameters: int, dtype: str) -> str:
+    """The SHA-256 of the shapes of a model's tensors, in their order."""
+    return _hash([[list(shape) for shape in shapes], parameters, dtype])
+
+
+def _hash(said: object) -> str:
+    return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
 
 
 def build_module(make: MakeModel, seed: int, dtype: torch.dtype) -> nn.Module:

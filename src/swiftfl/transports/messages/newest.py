@@ -192,7 +192,9 @@ class NewestReceiver:
         self._lock = threading.Lock()
         self.refused = 0
         self.count = 0
-        self.published: float | None = None  # when what was read last was, by its sender's clock
+        self._came = [0.0, 0.0]  # when what is in the buffers did, by `time.monotonic`
+        self.published: float | None = None  # when what was read last was, by its sender's clock,
+        self.arrived: float | None = None  # and when it came, by our own
         progress.begin.append(self._begin)
 
     def read(self, use: Callable[[Vector, int], T]) -> T | None:
@@ -204,7 +206,7 @@ class NewestReceiver:
             message = self._buffers[at]
             if first is not None:
                 return None if self._empty else use(first, 0)
-            self.published = message.weight
+            self.published, self.arrived = message.weight, self._came[at]
             try:
                 image = self._images[at]
                 x = message.vector if image is None else image
@@ -256,6 +258,7 @@ class NewestReceiver:
         good = whole and message.version >= now and self._brought_up(spare)
         with self._lock:
             if good:
+                self._came[spare] = time.monotonic()
                 self._newest = spare
                 self._first = None
                 self.count += 1

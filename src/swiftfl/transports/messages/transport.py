@@ -42,16 +42,18 @@ class MessageTransport:
         empty: bool = False,
         refusing: Callable[[int, str], None] | None = None,
         shown: Vector | None = None,
+        clocks_agree: bool = True,
     ) -> None:
         """Mailboxes hold x0 at first, unless they are to be `empty`; what is shown to whoever evaluates is
         of the size of x0, or of `shown`. Who is started again has a larger
         `incarnation` than before, by which others know its messages from older ones. `refusing` is told of
-        models that cannot be decoded, with their sender."""
+        models that cannot be decoded, with their sender. Where the clocks of hosts need not agree, the age
+        of a model counts from its arrival."""
         self._first_table, self._refusing = incarnation << 32, refusing
         self.i, self.n, self.neighbours = wire.rank, wire.size, tuple(neighbours[wire.rank])
         self._all = [tuple(those) for those in neighbours]
         self.size, self.dtype, self._x0 = x0.size, x0.dtype, x0
-        self.codec = codec()
+        self.codec, self._clocks_agree = codec(), clocks_agree
         self.progress = ProgressThread(wire)
         self.version = 0
         self.outside: Collection[int] = ()  # who takes no part now, and is not waited for
@@ -104,10 +106,12 @@ class MessageTransport:
         return receiver.read(use)
 
     def since_published(self, neighbour: int) -> float | None:
-        """By the clocks of both hosts, which are assumed to agree."""
+        """By the clocks of both hosts; or since its arrival, by this host's, where those need not agree."""
         receiver = self._models.get(neighbour)
-        if receiver is None or receiver.published is None:
+        if receiver is None or receiver.published is None or receiver.arrived is None:
             return None
+        if not self._clocks_agree:
+            return time.monotonic() - receiver.arrived
         return max(0.0, time.time() - receiver.published)
 
     @cached_property

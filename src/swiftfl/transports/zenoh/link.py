@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,10 +17,15 @@ from swiftfl.transports.zenoh.settings import LinkSettings, configuration
 _log = logging.getLogger(__name__)
 _CLOSE_SECONDS = 5.0
 _ASK_SECONDS = 0.5
+# A link that ends while a `put` waits for room in its queue blocks the thread of zenoh that sends, until that
+# `put` gives up (_WAIT_BEFORE_CLOSE_US). By default there is one such thread for all links of a process: then
+# no other neighbour hears anything meanwhile, and takes this end for dead.
+_RUNTIME = "(tx: (worker_threads: 8), rx: (worker_threads: 4), net: (worker_threads: 4))"
 
 
 @lru_cache(None)
 def _zenoh() -> Any:
+    os.environ.setdefault("ZENOH_RUNTIME", _RUNTIME)  # which it reads when it is first used
     try:
         import zenoh
     except ImportError:

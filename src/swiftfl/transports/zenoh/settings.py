@@ -16,7 +16,7 @@ from swiftfl.errors import UserError
 
 LEASE_MS = 2000
 """After so long without a sign of life a neighbour counts as gone; one that dies is noticed at once."""
-_WAIT_BEFORE_CLOSE_US = 60_000_000  # a message may take so long to leave on a slow link
+_WAIT_BEFORE_CLOSE_US = 10_000_000  # a chunk may take so long to leave: 0.2 Mbit/s; see also `link`
 _SEND_BUFFER = 1 << 20  # bytes of the kernel's buffer: what waits in it is a model that gets old
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _OUTGOING = ("put", "liveliness_token", "declare_queryable")

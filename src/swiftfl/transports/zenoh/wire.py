@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from swiftfl.transports.codec import Bytes
-from swiftfl.transports.messages.wire import GARBLED, Bell, Transfer
+from swiftfl.transports.messages.wire import GARBLED, MODEL, Bell, Transfer
 from swiftfl.transports.wire import Incoming, Refusal, Refusals, RefusedError, WireTerms
 from swiftfl.transports.zenoh.bell import HouseBell
 from swiftfl.transports.zenoh.frames import AGAIN, PROBE, TAKEN, envelope, opened
@@ -169,6 +169,11 @@ class ZenohWire:
             half.data[: data.size] = data
         half.count = data.size if fits else GARBLED
         self._out[source].say(envelope(TAKEN, half.tag, serial))
+
+    def parts_of_models(self, source: int) -> int:
+        """How many parts of this neighbour's models have come: whether one is on its way."""
+        with self._lock:
+            return self._edges[source].parts[MODEL]
 
     # --- who comes and goes ----------------------------------------------------------------------
 
