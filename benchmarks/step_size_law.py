@@ -11,6 +11,7 @@ consensus model on test data, means over seeds.
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -47,10 +48,10 @@ def learnt(changes: dict[str, Any], seed: int) -> tuple[float, float]:
         "topology.clients": 8, "data.partition": "label_skew:0.7", "engine.epochs": 6, "seed": seed,
         "algorithm.name": "swift", "algorithm.momentum": 0.9,
     }  # fmt: skip
-    engine = VirtualEngine(build(recipe("digits").with_changes({**common, **changes})).setup)
-    engine.start()
-    engine.advance(10**9)
-    found = measure(engine, clients=0)
+    with closing(VirtualEngine(build(recipe("digits").with_changes({**common, **changes})).setup)) as engine:
+        engine.start()
+        engine.advance(10**9)
+        found = measure(engine, clients=0)
     return found.loss, found.accuracy or 0.0
 
 

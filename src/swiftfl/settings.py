@@ -23,6 +23,10 @@ Share = Annotated[float, Gt(0), Le(1)]
 """Above 0, at most 1."""
 NotBelowZero = Annotated[float, Ge(0), Field(allow_inf_nan=False)]
 Positive = Annotated[float, Gt(0), Field(allow_inf_nan=False)]
+Rate = Annotated[float, Gt(0), Le(1000), Field(allow_inf_nan=False)]
+"""Events per step of a client. Each takes time and memory: a slip of the hand must not ask for 1e9."""
+Pieces = Annotated[int, Ge(1), Le(10_000)]
+"""Into how many a model is cut: with more of them a step is nothing but sending."""
 BelowOne = Annotated[float, Ge(0), Lt(1)]
 """From 0 to below 1."""
 

@@ -106,6 +106,21 @@ def test_a_run_that_diverges_ends_at_once() -> None:
     assert at(found["rows"], STEPS, 96, "loss") == math.inf
 
 
+def test_a_run_lets_go_of_the_processes_that_helped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that fails: a series of runs would collect them."""
+    closed = []
+    monkeypatch.setattr(digits.VirtualEngine, "close", lambda engine: closed.append(engine.iteration))
+    budget = {"seed": 0, "steps": 8, "seconds": 0.0, "every": 8, "clients": False}
+    digits.learn(digits.world("iid", "lockstep", {}), step_size=0.1, **budget)
+
+    def fails(engine: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        digits.learn(digits.world("iid", "lockstep", {}), step_size=0.1, between=fails, **budget)
+    assert closed == [8, 8]
+
+
 def test_slow_links_are_those_of_a_quarter_of_the_clients() -> None:
     links = digits.NETWORKS["slow_links"][1]["engine.costs.links"]
     assert {frozenset(link["edge"]) for link in links} == {

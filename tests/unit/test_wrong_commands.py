@@ -27,6 +27,15 @@ COMMAND_LINES = [
         "--set algorithm.momentun: there is no such setting: did you mean",
     ),
     ("run digits --comm_style dsgd", "--comm_style dsgd: did you mean d-sgd?"),
+    (
+        "run digits --algorithm asysg --together 3",
+        "No such option: --together; a setting of asysg: --set algorithm.together=...",
+    ),
+    ("run digits --algorithm gossip_async --rate 1e9", "--rate must be at most 1000, not 1000000000.0"),
+    (
+        "run digits --algorithm divshare --set algorithm.fragments=1000000",
+        "--set algorithm.fragments must be at most 10000, not 1000000",
+    ),
     ("run missing.yaml", "cannot read missing.yaml"),
     ("run notes.txt", "notes.txt is neither a recipe"),
     ("run digits --out full", "full is not an empty folder"),

@@ -35,7 +35,7 @@ from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.graph.acceleration import Acceleration, acceleration
 from swiftfl.rules import Remembering, SgdRule, UpdateRule
-from swiftfl.settings import Positive
+from swiftfl.settings import Rate
 from swiftfl.streams import stream
 from swiftfl.vector import Memory, Vector, advance
 from swiftfl.verbs import Add, AverageWith, Gradient, Load, Verb
@@ -96,7 +96,7 @@ class A2cid2:
 
 
 @algorithm("a2cid2", weighted=False, edges="first")
-def a2cid2(context: Context, *, rate: Positive = 1.0) -> A2cid2:
+def a2cid2(context: Context, *, rate: Rate = 1.0) -> A2cid2:
     """Gossip at random times with a momentum in between, `rate` averagings per step; waits for locks only."""
     pace = acceleration(context.topology, rate) if context.topology.m else None
     return A2cid2(pace, rate, context.rule, context.seed)

@@ -28,7 +28,7 @@ from typing import ClassVar
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.rules import SgdRule, UpdateRule, applied
-from swiftfl.settings import Count, NotNegative
+from swiftfl.settings import Count, NotNegative, Pieces
 from swiftfl.streams import stream
 from swiftfl.vector import finite
 from swiftfl.verbs import Gather, Gradient, Scatter, WaitFree
@@ -70,7 +70,7 @@ class DivShare:
 
 @algorithm("divshare", weighted=False)
 def divshare(
-    context: Context, *, fragments: Count = 10, recipients: NotNegative = 0, local_steps: Count = 1
+    context: Context, *, fragments: Pieces = 10, recipients: NotNegative = 0, local_steps: Count = 1
 ) -> DivShare:
     """Fragments of the model to random neighbours; averages what has arrived and never waits."""
     return DivShare(fragments, recipients, local_steps, context.rule, context.seed)

@@ -22,7 +22,7 @@ from typing import ClassVar
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.rules import SgdRule, UpdateRule
-from swiftfl.settings import Positive
+from swiftfl.settings import Rate
 from swiftfl.streams import stream
 from swiftfl.verbs import Add, AverageWith, Gradient, Load, Verb
 
@@ -55,6 +55,6 @@ class AsyncGossip:
 
 
 @algorithm("gossip_async", weighted=False)
-def gossip_async(context: Context, *, rate: Positive = 1.0) -> AsyncGossip:
+def gossip_async(context: Context, *, rate: Rate = 1.0) -> AsyncGossip:
     """Averages with random neighbours at the ticks of a Poisson clock; waits for locks only."""
     return AsyncGossip(rate, context.rule, context.seed)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from swiftfl._version import __version__
+from swiftfl.algorithms import ALGORITHMS
 from swiftfl.cli.author_flags import translate
 from swiftfl.cli.compare import compare
 from swiftfl.cli.dashboard import dashboard
@@ -35,7 +36,7 @@ from swiftfl.cli.watch import watch
 from swiftfl.errors import UserError
 from swiftfl.experiment.source import place_in_users_code
 from swiftfl.logs import switch_on_logs
-from swiftfl.registry import nearest
+from swiftfl.registry import nearest, options_of
 from swiftfl.transports.ranks import rank_here
 
 INTERRUPTED = 130
@@ -125,13 +126,25 @@ def run_command(arguments: list[str]) -> int:
             if theirs is None:
                 raise
             return _fail(theirs)
-        return _fail(_with_value(describe(), error, arguments)) if describe() else 2
+        if not describe():
+            return 2
+        return _fail(_by_name(error, arguments) or _with_value(describe(), error, arguments))
 
 
 def _is_interrupt(error: BaseException) -> bool:
     """Whether a signal is behind it: while classes are made, as in an import, Python wraps what it raises."""
     cause = error.__cause__
     return cause is not None and (isinstance(cause, KeyboardInterrupt) or _is_interrupt(cause))
+
+
+def _by_name(error: Exception, arguments: list[str]) -> str | None:
+    """Of an option that there is not: that an algorithm has a setting of this name, if one has."""
+    option = str(getattr(error, "option_name", ""))
+    key = option.removeprefix("--").replace("-", "_")
+    having = [name for name, entry in ALGORITHMS.items() if key in options_of(entry.make)]
+    if not having or arguments[:1] not in (["run"], ["sweep"]):
+        return None
+    return f"No such option: {option}; a setting of {', '.join(having)}: --set algorithm.{key}=..."
 
 
 _KINDS = {"valid integer": "a whole number", "valid number": "a number"}

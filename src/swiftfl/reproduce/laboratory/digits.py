@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -124,7 +125,19 @@ def learn(
     """One run until both budgets are used up, measured every so many client steps; `clients`: whether the
     clients' own models are measured, too; `between` is called before each measurement but the first."""
     config = _plain().with_changes({**world, "seed": seed, "algorithm.step_size.initial": step_size})
-    engine = VirtualEngine(build(config).setup)
+    with closing(VirtualEngine(build(config).setup)) as engine:
+        rows = _curve(engine, steps, seconds, every, clients, between)
+        return {"rows": rows, **_cost(engine)}
+
+
+def _curve(
+    engine: VirtualEngine,
+    steps: int,
+    seconds: float,
+    every: int,
+    clients: bool,
+    between: Callable[[VirtualEngine], None] | None,
+) -> list[dict[str, Any]]:
     engine.start()
     rows = [_row(engine, clients)]
     while engine.iteration < steps or engine.now < seconds:
@@ -136,7 +149,7 @@ def learn(
         rows.append(_row(engine, clients))
         if not math.isfinite(rows[-1]["loss"]) or (engine.iteration, engine.now) == before:
             break
-    return {"rows": rows, **_cost(engine)}
+    return rows
 
 
 def _row(engine: VirtualEngine, clients: bool) -> dict[str, Any]:
