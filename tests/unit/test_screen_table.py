@@ -38,3 +38,22 @@ def test_many_runs_are_lines_on_any_terminal() -> None:
         for k in range(1, 14):
             assert f"method_{k} " in told
             assert all(f"{k}.{column:02}1" in told for column in range(1, 7))
+
+
+def test_numbers_stay_whole_where_names_are_long_and_columns_many() -> None:
+    """Eleven runs of `swiftfl compare`, with a column that nobody has."""
+    columns = (
+        *("run", "epochs", "test loss", "mean client test loss", "accuracy (%)", "mean client accuracy (%)"),
+        *("train loss", "consensus distance", "time (s)", "state"),
+    )
+    numbers = ("1", "0.953", "0.995", "83.6", "77.9", "1.88", "0.0827", "0.240", "")
+    rows = [[f"cmp-gossip_async_{k:02}", *numbers] for k in range(11)]
+    for width in (72, 80, 120):
+        console = Console(width=width, force_terminal=False)
+        with console.capture() as captured:
+            console.print(screen_table(Table("t", "t", columns, rows, ""), width))
+        told = captured.get()
+        assert max(map(len, told.splitlines())) <= width
+        whole = [line.split()[-8:] for line in told.splitlines() if "0.0827" in line]
+        assert whole == [list(numbers[:-1])] * 11
+        assert "state" not in told

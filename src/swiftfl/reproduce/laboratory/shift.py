@@ -40,9 +40,12 @@ SHIFTED_AT = 1 / 3
 WHO: dict[str, tuple[str, dict[str, Any] | None]] = {
     "nobody": ("nothing changes", None),
     "all": ("labels turn at all clients", {"kind": "label_rotation"}),
-    "quarter": ("labels turn at a quarter", {"kind": "label_rotation", "clients": list(digits.BEHIND)}),
+    "quarter": (
+        "labels turn at a quarter of the clients",
+        {"kind": "label_rotation", "clients": list(digits.BEHIND)},
+    ),
     "noise": (
-        "noise at a quarter",
+        "noise at a quarter of the clients",
         {"kind": "input_noise", "scale": 2.0, "clients": list(digits.BEHIND)},
     ),
 }
