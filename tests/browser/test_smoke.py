@@ -16,6 +16,7 @@ BROKEN = """() => [...document.querySelectorAll("figure img")]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_all_experiments_at_scale_smoke(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "swiftfl", "reproduce", "all", "--scale", "smoke", "--out", str(out)]

@@ -17,6 +17,7 @@ HOSPITALS = ("aarhus", "basel", "cordoba", "dublin", "evora")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_the_demo_and_its_claims(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(DEMO)],

@@ -145,6 +145,7 @@ def _accuracies(parts: Parts, x: Vector) -> tuple[float, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_the_twenty_round_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodes.LIMIT", 400.0)
     calm = run(tmp_path / "calm", disturbed=False)

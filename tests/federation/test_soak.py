@@ -15,6 +15,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "soak.py"
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_a_short_soak() -> None:
     done = subprocess.run(
         [sys.executable, str(BENCHMARK), "--minutes", "0.5", "--seed", "3"],
