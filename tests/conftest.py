@@ -49,3 +49,9 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     if measuring is not None:
         measuring.start()
+
+
+@pytest.fixture
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For runs by command of which no picture is looked at: to draw them takes longer than the run."""
+    monkeypatch.setattr("swiftfl.cli.run._draw", lambda result: True)

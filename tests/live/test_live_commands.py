@@ -17,6 +17,8 @@ import pytest
 from forked import forked
 from swiftfl.cli.main import run_command
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 LIMIT = 120.0
 COMMAND = [sys.executable, "-c", "from swiftfl.cli import main; main()"]
 SMALL = ["run", "digits", "--engine", "local", "--clients", "4", "--partition", "iid", "--json"]

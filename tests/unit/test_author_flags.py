@@ -13,6 +13,8 @@ from swiftfl.cli.main import run_command
 from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.config_file import read_config_file
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 # From their scripts (Scripts/*, test-script.sh), as they are.
 SWIFT = (
     "--name swift-noniid-0.25-test3-10W-no_mem --graph clique-ring --num_clusters 3 --sgd_steps 2 "

@@ -405,6 +405,7 @@ def test_run_as_json_is_one_object_and_is_recorded(place: Path, capsys: pytest.C
     assert "has finished" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_runs(algorithm: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["run", "digits", *TINY, "--algorithm", algorithm, "--out", "out"]) == 0

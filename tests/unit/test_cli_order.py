@@ -10,6 +10,8 @@ import pytest
 
 from swiftfl.cli.main import run_command
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 
 def summary(folder: Path, *arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     shared = ["--clients", "6", "--epochs", "2", "--seed", "3", "--json", "--out", str(folder)]

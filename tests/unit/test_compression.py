@@ -15,6 +15,8 @@ from swiftfl.transports.compression import Bf16, Int8, TopK
 from swiftfl.transports.registry import codec_named, make_codec
 from swiftfl.vector import Vector
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 SIZE = 1003  # no multiple of a block
 
 

@@ -14,6 +14,8 @@ from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.config_file import read_config_file, yaml_text
 from swiftfl.record import RunFolder
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 YAML = """\
 data:
   partition: label_skew:0.3   # a comment

@@ -12,6 +12,8 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 CLIENTS = 16
 MODEL = 4 * (64 * 64 + 64 + 64 * 10 + 10)  # bytes of the digits recipe's model
 

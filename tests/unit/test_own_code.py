@@ -20,6 +20,8 @@ from swiftfl.experiment.run import RunResult, RunStopped, resume, run
 from swiftfl.record import RunFolder
 from swiftfl.workload.models import MODELS
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 MINE = Path(__file__).parents[2] / "examples" / "own_code" / "mine.py"
 SHORT = {"topology.clients": 4, "engine.epochs": 3, "data.batch_size": 32}
 OWN = {

@@ -20,6 +20,8 @@ from swiftfl.experiment.run import RunStopped, run
 from swiftfl.experiment.source import load_module, reference
 from swiftfl.record import RunFolder
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

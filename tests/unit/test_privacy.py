@@ -26,6 +26,8 @@ pytest.importorskip("opacus", reason="the extra privacy is not installed")
 
 from swiftfl.experiment.accountant import epsilon_spent, spent
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 CLIP = 1.5
 
 
