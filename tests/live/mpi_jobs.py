@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,19 +32,21 @@ MISSING = _missing()
 needs_mpi = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 Job = subprocess.Popen[str]
-_started: list[Job] = []
+_started: list[tuple[Job, Path]] = []
 
 
 def start(n: int, program: list[str], options: tuple[str, ...] = ()) -> Job:
+    place = Path(tempfile.mkdtemp(prefix="mpi-"))  # ranks that are killed cannot remove what they made there
+    paths = os.pathsep.join(map(str, PATHS))
     job = subprocess.Popen(
         launch.command(n, program, options),
-        env={**launch.environment(), "PYTHONPATH": os.pathsep.join(map(str, PATHS))},
+        env={**launch.environment(), "PYTHONPATH": paths, "TMPDIR": str(place)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    _started.append(job)
+    _started.append((job, place))
     return job
 
 
@@ -51,10 +55,11 @@ def no_job_is_left() -> Iterator[None]:
     """Also where a test fails in the middle of one."""
     yield
     while _started:
-        job = _started.pop()
+        job, place = _started.pop()
         if job.poll() is None:
             job.send_signal(signal.SIGTERM)
             job.communicate(timeout=LIMIT)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def end(job: Job) -> subprocess.CompletedProcess[str]:

@@ -141,13 +141,15 @@ def test_without_mpiexec_it_says_how(
 
 @needs_mpi
 @pytest.mark.slow
-def test_a_process_alone() -> None:
+def test_a_process_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "swiftfl", "run", "digits", "--engine", "mpi"]
+    environment = {**launch.environment(), "OMPI_MCA_btl_sm_backing_directory": str(tmp_path)}
     done = subprocess.run(
-        command, env=launch.environment(), capture_output=True, text=True, timeout=LIMIT, check=False
+        command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 2
     needs_ranks(done.stderr)
+    assert list(tmp_path.iterdir()) == []  # no memory that is shared with nobody stays
 
 
 def test_without_mpi4py_it_says_how(

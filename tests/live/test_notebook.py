@@ -41,6 +41,12 @@ print(result.summary['iterations'], result.summary['lost'])
 """
 
 
+@pytest.fixture(autouse=True)
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What IPython keeps of its sessions does not stay in the user's home."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+
+
 @pytest.mark.slow
 def test_the_example_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
@@ -59,7 +65,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[tuple[Any, Any]]:
+def kernel(profile: None, tmp_path: Path) -> Iterator[tuple[Any, Any]]:
     manager, client = start_new_kernel(kernel_name="python3", cwd=str(tmp_path), startup_timeout=LIMIT)
     yield manager, client
     client.stop_channels()

@@ -9,6 +9,7 @@ import io
 import re
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,8 @@ def test_the_readme_example_prints_what_it_says(tmp_path: Path, monkeypatch: pyt
     [page for page in PAGES if "\n>>> " in page.read_text(encoding="utf-8")],
     ids=lambda page: page.name,
 )
-def test_the_sessions_of_a_page_are_true(page: Path) -> None:
+def test_the_sessions_of_a_page_are_true(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where they make their runs
     failures, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert tried > 0
     assert failures == 0

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +28,12 @@ from swiftfl.transports.codec import Bytes, Identity, MakeCodec
 from swiftfl.transports.messages.doorbell import ADDRESS_BYTES, Doorbell
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import GARBLED, LOST, Transfer
+from swiftfl.transports.ranks import rank_here
 from swiftfl.vector import Vector
 
 _log = logging.getLogger(__name__)
 _LOOK = 0.01  # seconds between two looks for what a rank prepares
+_NETWORKS = "OMPI_MCA_btl"  # which of Open MPI's ways between ranks are used
 SAY_AFTER = 30.0
 """Seconds of waiting for another rank before the start, after which the user is told."""
 
@@ -43,13 +47,27 @@ def _mpi() -> Any:
         import mpi4py
 
         mpi4py.rc.finalize = False  # the world decides when, and whether
-        from mpi4py import MPI
+        with _without_shared_memory():
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"engine mpi needs MPI: pip install 'swiftfl[mpi]' ({reason})") from None
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise UserError("engine mpi needs an MPI with MPI_THREAD_MULTIPLE")
     return MPI
+
+
+@contextmanager
+def _without_shared_memory() -> Iterator[None]:
+    """A process that no launcher started is alone, and Open MPI would leave its segment in /dev/shm."""
+    alone = rank_here() is None and _NETWORKS not in os.environ
+    if alone:
+        os.environ[_NETWORKS] = "self"
+    try:
+        yield
+    finally:
+        if alone:
+            del os.environ[_NETWORKS]  # jobs that are started from here have more than one rank
 
 
 @lru_cache(None)
