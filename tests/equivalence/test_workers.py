@@ -250,6 +250,37 @@ def test_a_helper_that_dies_costs_nothing_but_time(
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("who", ["all", "one"])
+def test_helpers_that_die_with_a_task_in_their_hands(
+    who: str, workers: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them, or all: nobody is left then who could say so."""
+    monkeypatch.setattr(helpers, "_LOOK_SECONDS", 0.05)
+    config = _config("batch norm, loop")
+    expected = _end_of(_engine(config, 1))
+    mine, real, dead = os.getpid(), ModuleWorkload.piece, mmap.mmap(-1, 1)
+
+    def piece(self: ModuleWorkload, way: str, xs: Any, batches: Any) -> Any:
+        if os.getpid() != mine and (who == "all" or not dead[0]):
+            dead[0] = 1
+            os.kill(os.getpid(), signal.SIGKILL)
+        if os.getpid() == mine:  # until a helper has taken a task
+            deadline = time.monotonic() + 30
+            while not dead[0] and _helping(engine) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        return real(self, way, xs, batches)
+
+    monkeypatch.setattr(ModuleWorkload, "piece", piece)
+    engine = _engine(config, workers)
+    engine.start()
+    with caplog.at_level(logging.WARNING):
+        models = _end(engine)
+    assert dead[0]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(expected, models, strict=True))
+    assert "a helper process died" in caplog.text
+
+
 def test_what_fails_in_a_helper_is_said_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     config = _config("batch norm, loop")
     parts = build(config)

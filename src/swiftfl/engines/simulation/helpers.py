@@ -197,11 +197,21 @@ class Helpers:
             self._tasks[number].finished = True
 
     def _wait(self) -> None:
-        ready, _, _ = select.select([self._done], [], [], _LOOK_SECONDS)
-        if not ready and any(_has_died(pid) for pid in self._pids):
+        ready = _ready(self._done, _LOOK_SECONDS)
+        number = _next(self._done)
+        if number is not None:
+            self._tasks[number].finished = True
+            self._collect()
+        elif ready or any(_has_died(pid) for pid in self._pids):  # what is ready without a number has ended
             _log.warning("a helper process died: the run goes on in one process")
             self.close()
-        self._collect()
+
+
+def _ready(pipe: int, seconds: float) -> bool:
+    """Wait so long for something in a pipe; its end, when nobody can write any more, is something, too."""
+    poll = select.poll()  # which takes any number of a file, unlike `select`
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
 
 
 def _next(pipe: int) -> int | None:
@@ -221,7 +231,7 @@ def _help(slots: TaskSlots, jobs: int, done: int, parent: int, others: Sequence[
         for end in others:
             os.close(end)
         while os.getppid() == parent:
-            select.select([jobs], [], [], _LOOK_SECONDS)
+            _ready(jobs, _LOOK_SECONDS)
             number = _next(jobs)
             if number == _QUIT:
                 break
