@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.compiling import Source, allowed
+from swiftfl.compiling import FAILURES, Source, allowed
 from swiftfl.recycled import Vector
 
 log = logging.getLogger(__name__)
@@ -117,6 +117,19 @@ def compiled() -> bool:
     return _library() is not None
 
 
+def why_not_compiled() -> str:
+    """Why the compiled kernels are not used; empty if they are."""
+    if not allowed():
+        return "SWIFTFL_KERNELS is numpy"
+    if compiled():
+        return ""
+    try:
+        _loaded()
+    except FAILURES as error:
+        return str(error)
+    return "they do not give NumPy's bits"
+
+
 def _function(name: str, *vectors: Vector) -> Any:
     """The compiled function, if it can take these vectors."""
     library = _library()
@@ -165,14 +178,18 @@ def _library() -> ctypes.CDLL | None:
     if not allowed():
         return None
     try:
-        library = _declared(ctypes.CDLL(str(Source("kernels.c").compiled())))
-    except (OSError, subprocess.SubprocessError) as error:
+        library = _loaded()
+    except FAILURES as error:
         log.debug("no compiled kernels, NumPy instead: %s", error)
         return None
     if not _agrees(library):
         log.warning("the compiled kernels do not give NumPy's bits, and are not used")
         return None
     return library
+
+
+def _loaded() -> ctypes.CDLL:
+    return Source("kernels.c").loaded(lambda file: _declared(ctypes.CDLL(str(file))))
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:

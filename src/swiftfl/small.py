@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import subprocess
 import sysconfig
 from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from swiftfl.compiling import Source, allowed
+from swiftfl.compiling import FAILURES, Source, allowed
 
 _log = logging.getLogger(__name__)
 _NAME = "swiftfl_small"
@@ -53,7 +53,7 @@ def load(compile: bool = False) -> None:
         return
     try:
         found = _module(compile) if allowed() else None
-    except (OSError, ImportError, subprocess.SubprocessError) as error:
+    except FAILURES as error:
         _log.debug("no compiled arithmetic of small vectors, NumPy instead: %s", error)
         found, compile = None, True
     _settled = compile or found is not None
@@ -69,9 +69,10 @@ def _module(compile: bool) -> ModuleType | None:
     folders = (sysconfig.get_path("include"), np.get_include())
     depends = f"{sysconfig.get_config_var('SOABI')} {np.__version__}"
     source = Source("small.c", "kernels.c", folders=folders, depends=depends)
-    file = source.compiled() if compile else source.found()
-    if file is None:
-        return None
+    return source.loaded(_extension) if compile or source.found() is not None else None
+
+
+def _extension(file: Path) -> ModuleType:
     loader = ExtensionFileLoader(_NAME, str(file))
     spec = importlib.util.spec_from_loader(_NAME, loader)
     assert spec is not None
