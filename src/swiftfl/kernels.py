@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
-import subprocess
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

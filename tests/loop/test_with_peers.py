@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from swiftfl.loop.meeting import Meeting
 from swiftfl.loop.module_vector import ModuleVector
 from swiftfl.loop.peer import Peer
 from swiftfl.loop.wrapped_rule import WrappedRule
+from swiftfl.recycled import Vector, like
+from swiftfl.transports import memory
 
 X = torch.linspace(-1, 1, 12).view(6, 2)
 
@@ -51,6 +55,46 @@ def test_a_step_averages_then_moves_by_the_gradient_taken_before() -> None:
     step(nets[0], opts[0], scale=0.0)
     expected = (first - 0.1 * g + (2 * first - 0.1 * g) / 2 - 0.3 * g) / 2
     assert torch.allclose(nets[0].weight, expected)
+
+
+OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.001),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.001),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_in_steady_state_makes_no_vector(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(x: Vector) -> Vector:  # as real transports do: into memory that is there already
+        out = like(x)
+        np.copyto(out, x)
+        return out
+
+    monkeypatch.setattr(memory, "_copy", copied)
+    nets, inputs = [nn.Linear(300, 500) for _ in range(2)], torch.randn(2, 300)
+    peers = Shared(federation(2)).peers()
+    make = OPTIMIZERS[name]
+    opts = [swiftfl.Optimizer(make(net.parameters()), net, p) for net, p in zip(nets, peers, strict=True)]
+
+    def move(i: int) -> None:
+        opts[i].zero_grad()
+        nets[i](inputs).square().mean().backward()
+        opts[i].step()
+
+    for i in (0, 1) * 4:
+        move(i)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for _ in range(3):
+            move(0)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert peak < 300 * 500 * 4 / 4
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW])

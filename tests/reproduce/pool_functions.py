@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from swiftfl.engines.threads import CORES
+from swiftfl.engines.threads import CORES, place_among_runs
 from swiftfl.errors import UserError
 
 Report = Callable[[int], None]
@@ -64,3 +64,8 @@ def save_when_interrupted(report: Report, file: str) -> None:
 def share(report: Report) -> int:
     """How many cores a run of this process would take as its share."""
     return int(os.environ[CORES])
+
+
+def place(report: Report) -> list[int]:
+    """Which of the runs at once this process computes, and how many there are."""
+    return list(place_among_runs())

@@ -80,6 +80,15 @@ def test_runs_side_by_side_share_the_cores(
     assert done == {str(k): each for k in range(jobs)}
 
 
+def test_runs_side_by_side_know_their_places() -> None:
+    """By which they take the GPUs in turn; a worker that is dead leaves its place to the next one."""
+    done, _, _ = results([job(str(k), "place") for k in range(2)], 2)
+    assert sorted(done.values()) == [[0, 2], [1, 2]]
+    done, failed, _ = results([job("dies", "fail", how="kill"), job("next", "place")], 1)
+    assert list(failed) == ["dies"]
+    assert done == {"next": [0, 1]}
+
+
 def test_numbers_that_are_not_finite_arrive_as_none() -> None:
     assert results([job("a", "not_finite")], 1)[0] == {"a": [1.0, None, None]}
 

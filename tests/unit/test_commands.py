@@ -151,6 +151,47 @@ def test_a_partition_is_shown_and_drawn(
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.parametrize("state", ["in order", "wrong", "not for this torch"])
+def test_the_doctor_checks_every_gpu(
+    state: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two made-up ones; the first of them is the cpu."""
+    from swiftfl.workload import device_check, placement
+
+    real = device_check.check_device
+
+    def check(name: str) -> tuple[list[str], float]:
+        if name == "cuda:0" or state == "in order":
+            return real("cpu")
+        if state == "wrong":
+            return ["an average differs from the cpu's"], 3.0
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nmore")
+
+    monkeypatch.setattr(placement, "devices_here", lambda: ["cuda:0", "cuda:1"])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda name: f"Fast {name[-1]}")
+    monkeypatch.setattr(device_check, "check_device", check)
+    assert run_command(["doctor", "--json"]) == 0
+    gpu = json.loads(capsys.readouterr().out)["gpu"]
+    assert gpu["state"] == ("works" if state == "in order" else "warning")
+    assert "Fast 0 (checked; " in gpu["found"]
+    said = {
+        "in order": "",
+        "wrong": "cuda:1: an average differs from the cpu's",
+        "not for this torch": "cuda:1: RuntimeError: CUDA error: no kernel image is available for "
+        "execution on the device",
+    }
+    assert gpu["remedy"] == said[state]
+
+
+def test_the_doctor_says_why_kernels_are_not_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWIFTFL_KERNELS", "numpy")
+    assert run_command(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["kernels"]
+    assert (found["state"], "SWIFTFL_KERNELS is numpy" in found["found"]) == ("warning", True)
+
+
 def test_the_doctor_always_answers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

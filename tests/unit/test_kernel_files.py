@@ -14,7 +14,9 @@ import pytest
 from swiftfl import compiling, kernels
 from swiftfl.compiling import Source
 
-needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here: install gcc")
+needs_compiler = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="there is no C compiler here: install gcc"
+)
 
 
 @pytest.fixture

@@ -185,10 +185,10 @@ def test_only_so_many_blocks_of_so_many_sizes_wait() -> None:
         assert all(len(waiting) <= recycled.KEPT for waiting in recycled._free.values())
 
 
-@pytest.mark.parametrize("name", ["momentum", "adamw", "rmsprop", "clipped"])
+@pytest.mark.parametrize("name", sorted(set(RULES) - {"remembering"}))  # which copies, on purpose
 def test_a_step_in_steady_state_makes_no_vector(way: str, name: str) -> None:
     rule: UpdateRule = RULES[name]
-    x, y, z, g = vectors(4, size=4 * LARGE)
+    x, y, z, g = vectors(4, size=64 * LARGE)
     w = Weights(0.4, {1: 0.3, 2: 0.3})
     memory = rule.init(x)
 
@@ -209,4 +209,5 @@ def test_a_step_in_steady_state_makes_no_vector(way: str, name: str) -> None:
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    assert peak < x.nbytes / 2 + (8 * kernels.BLOCK * 4 if way == "numpy" or name == "rmsprop" else 0)
+    blocks = 8 * kernels.BLOCK * 4 if way == "numpy" or name in ("rmsprop", "lion") else 0
+    assert peak < x.nbytes / 2 + blocks

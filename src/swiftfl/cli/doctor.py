@@ -19,6 +19,7 @@ from typing import Annotated, Literal
 import typer
 
 from swiftfl._version import __version__
+from swiftfl.errors import in_one_line
 
 State = Literal["works", "missing", "warning"]
 _MARKS = {"works": "ok  ", "warning": "look", "missing": "none"}
@@ -88,8 +89,10 @@ def _torch() -> Finding:
 
 
 def _threads() -> Finding:
-    cores = len(os.sched_getaffinity(0))
-    found = f"{cores} core{'s' if cores > 1 else ''} for this process; engines use one thread each"
+    from swiftfl.engines.threads import cores
+
+    count = cores()
+    found = f"{count} core{'s' if count > 1 else ''} for this process; engines use one thread each"
     asked = os.environ.get("OMP_NUM_THREADS")
     if asked not in (None, "1"):
         return Finding("cores", "warning", found, f"OMP_NUM_THREADS is {asked}: own training loops go by it")
@@ -101,17 +104,32 @@ def _gpu() -> Finding:
         import torch
     except (ImportError, OSError):
         return Finding("gpu", "missing", "torch is missing")
-    if not torch.cuda.is_available():
-        return Finding("gpu", "missing", "none that torch can use; gradients are computed on the cpu")
     from swiftfl.workload.device_check import check_device
+    from swiftfl.workload.placement import devices_here
 
+    devices = devices_here()
+    if not devices:
+        return Finding("gpu", "missing", "none that torch can use; gradients are computed on the cpu")
     told, wrong = [], []
-    for k in range(torch.cuda.device_count()):
-        problems, speed = check_device(f"cuda:{k}")
-        told.append(f"{torch.cuda.get_device_name(k)} (checked; {speed:.0f} GB/s down)")
-        wrong += [f"cuda:{k}: {problem}" for problem in problems]
+    for device in devices:
+        try:
+            problems, speed = check_device(device)
+            told.append(f"{torch.cuda.get_device_name(device)} (checked; {speed:.0f} GB/s down)")
+        except RuntimeError as error:  # such as a GPU that this torch was not built for, or one that is full
+            problems = [in_one_line(error)]
+            told.append(f"{device} (could not be checked)")
+        wrong += [f"{device}: {problem}" for problem in problems]
     found = f"{', '.join(told)}: --device auto"
     return Finding("gpu", "warning", found, "; ".join(wrong)) if wrong else Finding("gpu", "works", found)
+
+
+def _kernels() -> Finding:
+    from swiftfl.kernels import why_not_compiled
+
+    why = why_not_compiled()
+    if not why:
+        return Finding("kernels", "works", "compiled; steps of large models take one pass over memory")
+    return Finding("kernels", "warning", f"NumPy's, the same numbers at less speed: {why}")
 
 
 def _shared_memory() -> Finding:
@@ -165,7 +183,7 @@ def _extras() -> Finding:
 
 
 _LOOKS: tuple[Callable[[], Finding], ...] = (
-    _python, _torch, _threads, _gpu, _shared_memory, _mpi, _browser, _disk, _extras,
+    _python, _torch, _threads, _gpu, _kernels, _shared_memory, _mpi, _browser, _disk, _extras,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""torch's generators of random numbers that a forward pass may draw from: the host's, and its device's own."""
+"""torch's generators of random numbers that a forward pass may draw from: the host's and its device's."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _index(device: str) -> str:
 
 
 def bound_memory(device: str, count: int) -> None:
-    """Let this process use no more than its share of a GPU's memory: who wants more fails, and nobody else."""
+    """Let this process use no more than its share of a GPU's memory: who wants more fails, nobody else."""
     if count > 1:
         where = torch.device(device)
         total = torch.cuda.get_device_properties(where).total_memory

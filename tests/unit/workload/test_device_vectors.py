@@ -22,6 +22,7 @@ from swiftfl.recycled import LARGE
 from swiftfl.rules import AdamRule, Clipped, LionRule, RmspropRule, SgdRule, UpdateRule, applied
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Statistics, Vector, Weights, consensus, finite, mix, narrow, wide
+from swiftfl.workload import generators
 from swiftfl.workload.device_check import check_device
 from swiftfl.workload.device_vector import DeviceVector
 from swiftfl.workload.module import ModuleWorkload
@@ -92,8 +93,12 @@ def test_in_place_and_into_either_side(device: str) -> None:
     np.multiply(y, 0.25, out=spare)  # a neighbour's model, straight to the device
     assert isinstance(spare, DeviceVector)
     assert near(spare, y * np.float32(0.25))
-    np.multiply(y, b, out=b)  # where an operand is what is written
+    np.multiply(y, b, out=b)  # where an operand is what is written,
     assert near(b, y * y)
+    np.add(x[:9], b[:9], out=b[:9])  # also a view of it
+    assert near(b[:9], x[:9] + y[:9] * y[:9])
+    b[np.arange(300) < 3] = x[:3]  # numbers of the host by a mask of the host
+    assert near(b[:3], x[:3])
     host = np.zeros(300, dtype=np.float32)
     np.copyto(host, a)
     assert np.array_equal(host, np.asarray(a))
@@ -179,6 +184,38 @@ def test_gradients_and_buffers_stay_where_the_model_is(device: str) -> None:
     assert math.isclose(one.loss, other.loss, rel_tol=1e-4)
 
 
+class Noisy(nn.Linear):
+    """Draws from its device's generator, as dropout on a GPU does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + torch.rand(1, device=x.device)
+
+
+def test_a_draw_from_the_devices_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a made-up device, whose generator alone is moved; what is noticed is keyed from then on."""
+    places = iter(range(100))
+    moved = [True]
+
+    def states(device: torch.device) -> list[torch.Tensor]:
+        return [torch.get_rng_state(), torch.tensor(next(places) if moved[0] else 0)]
+
+    monkeypatch.setattr(generators, "states", states)
+    batch = Batch(0, 1, np.arange(8))
+    assert ModuleWorkload(lambda: nn.Linear(64, 10), digits(), batching="off").draws(batch)
+    moved[0] = False
+    assert not ModuleWorkload(lambda: nn.Linear(64, 10), digits(), batching="off").draws(batch)
+
+
+@GPU
+def test_draws_on_a_gpu_are_keyed_by_client_and_step() -> None:
+    there = ModuleWorkload(lambda: Noisy(64, 10), digits(), device="cuda")
+    x, batch = there.place(there.initial(0)), Batch(0, 1, np.arange(8))
+    first = there.gradient(x, batch)
+    torch.rand(5, device="cuda")
+    assert np.array_equal(np.asarray(first.g), np.asarray(there.gradient(x, batch).g))
+    assert there.draws(batch)
+
+
 def test_an_evaluation_loads_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from swiftfl.workload import module
 
@@ -238,7 +275,10 @@ def test_every_algorithm_learns_the_same_with_tensors(name: str, engine: str) ->
 @pytest.mark.parametrize("name", ["swift", "sgp", "adpsgd", "allreduce", "a2cid2"])
 def test_and_running_statistics_of_normalisations(name: str, buffers: str) -> None:
     changes = {**BATCH_NORM, "model.buffers": buffers, "engine.iterations": 15, "topology.clients": 3}
-    expected, found = trained(name, "virtual", "numpy", **changes), trained(name, "virtual", "torch", **changes)
+    expected, found = (
+        trained(name, "virtual", "numpy", **changes),
+        trained(name, "virtual", "torch", **changes),
+    )
     assert np.allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
@@ -331,7 +371,13 @@ def test_the_self_check_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> 
     from swiftfl.workload import device_check
 
     monkeypatch.setattr(device_check, "download", lambda x, to: to.fill(1.0))
-    assert check_device("cpu")[0] == ["numbers that go there and back are not the same"]
+    assert check_device("cpu")[0] == [
+        "numbers that go there and back are not the same",
+        "a model that came down beside other work is not the same",
+    ]
+    monkeypatch.undo()
+    monkeypatch.setattr(generators, "states", lambda device: [])
+    assert check_device("cpu")[0] == ["random numbers that are drawn there are not noticed"]
 
 
 def test_chunks_by_device() -> None:

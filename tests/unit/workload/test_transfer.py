@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 import torch
-from fake_cuda import FakeCuda, FakeEvent, FakeStream, cuda, there
 
+from fake_cuda import FakeCuda, FakeEvent, FakeStream, cuda, there
 from swiftfl.workload import transfer
 from swiftfl.workload.device_vector import DeviceVector
 from swiftfl.workload.transfer import download, known_since, moment, upload
