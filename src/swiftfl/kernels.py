@@ -1,7 +1,8 @@
 """Arithmetic on large models in one pass over memory: compiled if there is a compiler, else NumPy in blocks.
 
-`kernels.c` is compiled once per machine (`compiling.py`), in about a second. When it is loaded it must give the
-bits that NumPy gives, or it is not used. SWIFTFL_KERNELS=numpy does without it; results are the same either way.
+`kernels.c` is compiled once per machine (`compiling`), in about a second. When it is loaded it must give
+the bits that NumPy gives, or it is not used. SWIFTFL_KERNELS=numpy does without it; results are the same
+either way.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import math
+from array import array
 
 from swiftfl.engines.saved import Saved, Tree
 
@@ -19,7 +21,7 @@ class EventQueue:
         self.heap: list[tuple[float, int, int]] = []
         self._order = 0
         self.expected = [0] * n  # the number of the event that each client waits for
-        self.times = [0.0] * n  # of each client's last event: it does nothing before
+        self.times = array("d", [0.0]) * n  # of each client's last event: it does nothing before
 
     def schedule(self, i: int, time: float) -> None:
         """Client i goes on at this time; whatever was scheduled for it before is void."""
@@ -37,6 +39,10 @@ class EventQueue:
     def cancel(self, i: int) -> None:
         """Nothing is scheduled for client i any more."""
         self.expected[i] = 0
+
+    def never_again(self, i: int) -> None:
+        """Client i has finished: it does nothing any more."""
+        self.times[i] = math.inf
 
     def pop(self) -> tuple[float, int, int]:
         """The next event: its time, its number, and whose it is."""
@@ -73,7 +79,7 @@ class EventQueue:
         if len({number for _, number, _ in heap}) < len(heap):
             saved["heap"].fail("has two events of one number")
         heapq.heapify(heap)
-        self.times = [0.0] * n
+        self.times = array("d", [0.0]) * n
         for when, order, i in heap:
             if i != NOBODY and self.expected[i] == order:
                 self.times[i] = when

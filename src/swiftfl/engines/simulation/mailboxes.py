@@ -11,6 +11,7 @@ its way.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -36,6 +37,10 @@ class Version(NamedTuple):
     number: int
     x: Vector
     since: float = -math.inf
+
+
+_NONE = Version(math.inf, 0, _FORGOTTEN)
+"""In place of the newest version of a sender that has none."""
 
 
 class Links:
@@ -75,12 +80,24 @@ class Links:
 class Mailboxes:
     """The recently published models of each client; every mailbox initially holds x0 (or a first message)."""
 
-    __slots__ = ("_costs", "_links", "_paces", "_size", "_to", "_transit", "versions")
+    __slots__ = (
+        "_costs",
+        "_links",
+        "_newest_versions",
+        "_paces",
+        "_size",
+        "_steps",
+        "_to",
+        "_transit",
+        "versions",
+    )
 
     def __init__(self, n: int, x0: Vector, costs: Costs, links: Links, size: int) -> None:
         first = Version(-math.inf, 0, x0)
         self.versions: list[list[Version]] = [[first] for _ in range(n)]
+        self._newest_versions = [first] * n  # of each sender: most fetches need no more, and find it at once
         self._paces = [Pace() for _ in range(n)]
+        self._steps = array("d", [0.0]) * n  # of the paces: a fetch looks at nothing else of them
         self._to: list[Sequence[int]] = [()] * n
         self._links = links
         self._costs = costs
@@ -91,7 +108,7 @@ class Mailboxes:
         """Put a version on its way; what everybody can see a newer one of is dropped."""
         versions = self.versions[sender]
         if self._transit is not None:
-            # In the order in which they were sent: this is a hot path, and there are hardly ever more than two.
+            # They stand in the order in which they were sent, and there are hardly ever more than two.
             sent_by = now - self._transit
             while len(versions) > 1 and versions[1][0] <= sent_by:
                 del versions[0]
@@ -99,14 +116,17 @@ class Mailboxes:
             # With nobody to send to, only the newest is kept, for whoever still counts the sender in.
             del versions[: min((self._newest(sender, k, now) for k in to), default=len(versions) - 1)]
         versions.append(version)
+        self._newest_versions[sender] = version
         self._to[sender] = to
-        self._paces[sender].note(version.number, version.since)
+        pace = self._paces[sender]
+        pace.note(version[1], version[3])
+        self._steps[sender] = pace.step
 
     def fetch(
         self, receiver: int, senders: Sequence[int], now: float, until: float | None = None
     ) -> FetchedModels:
         """The newest model of each sender that has reached the receiver, and their ages `until` now."""
-        inbox, links, paces = FetchedModels(), self._links, self._paces
+        inbox, links = FetchedModels(), self._links
         inbox.ages = ages = {}
         until = now if until is None else until
         if self._transit is None or links.up_since or links.down:
@@ -115,19 +135,24 @@ class Mailboxes:
                 if self._arrived(sender, receiver, position, now) and links.passes(receiver, sender):
                     version = self.versions[sender][position]
                     inbox[sender] = version[2]
-                    age = paces[sender].age(version[3], until)
+                    age = self._paces[sender].age(version[3], until)
                     if age is not None:
                         ages[sender] = age
             return inbox
         sent_by = now - self._transit  # the same, for the plain case, without a call: this is a hot path
+        newest, steps = self._newest_versions, self._steps
         for sender in senders:
-            for sent, _, x, since in reversed(self.versions[sender]):
-                if sent <= sent_by:
-                    inbox[sender] = x
-                    step = paces[sender].step
-                    if step and since != -math.inf:
-                        ages[sender] = (until - since) / step
-                    break
+            found = newest[sender]
+            if found[0] > sent_by:
+                for found in reversed(self.versions[sender]):
+                    if found[0] <= sent_by:
+                        break
+                else:
+                    continue
+            inbox[sender] = found[2]
+            step = steps[sender]
+            if step and found[3] != -math.inf:
+                ages[sender] = (until - found[3]) / step
         return inbox
 
     def arrivals(self, receiver: int, senders: Sequence[int], now: float) -> list[tuple[int, float]]:
@@ -191,14 +216,17 @@ class Mailboxes:
             return
         sent_by = time - self._transit
         for position in range(len(versions) - 1, 0, -1):
-            if versions[position].sent <= sent_by:
+            if versions[position][0] <= sent_by:
                 for k in range(position):
-                    versions[k] = versions[k]._replace(x=_FORGOTTEN)
+                    sent, number, x, since = versions[k]
+                    if x is not _FORGOTTEN:
+                        versions[k] = Version(sent, number, _FORGOTTEN, since)
                 break
 
     def forget(self, sender: int) -> None:
         """The sender is known to be lost: nobody sees its models any more."""
         self.versions[sender] = []
+        self._newest_versions[sender] = _NONE
 
     def models(self) -> Iterable[Vector]:
         """All models that are kept for others to fetch."""
@@ -215,6 +243,7 @@ class Mailboxes:
         self.versions = [
             [_version(item) for item in kept.items()] for kept in saved.items(len(self.versions))
         ]
+        self._newest_versions = [kept[-1] if kept else _NONE for kept in self.versions]
 
     def paces(self) -> list[list[list[object]]]:
         """How long each publisher's steps are, as plain values."""
@@ -223,6 +252,7 @@ class Mailboxes:
     def restore_paces(self, saved: Saved) -> None:
         for pace, item in zip(self._paces, saved.items(len(self._paces)), strict=True):
             pace.restore(item)
+        self._steps = array("d", (pace.step for pace in self._paces))
 
 
 def _packed(x: Vector, pool: Pool) -> str | None:

@@ -177,6 +177,7 @@ class World(VerbServing):
     def _finish(self, record: ClientRecord) -> None:
         """The client's last model stays with the neighbours, and nobody waits for it."""
         record.finished = True
+        self.events.never_again(record.index)
         self.active -= 1
         if self.sends_models:
             x, _ = self.senders.send(record.index, record.model)
@@ -240,5 +241,7 @@ class World(VerbServing):
                 part["terms"].fail("has other weights than the run")
             self.adopt(record, record.terms)
             rerun_step(record, self.setup.algorithm, part)
+            if record.finished:
+                self.events.never_again(record.index)
         parked = [record.parked for record in self.records]
         self.meetings.reductions.restore(saved["reductions"], parked)
