@@ -20,6 +20,7 @@ from swiftfl.files import cache_folder
 
 _log = logging.getLogger(__name__)
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC")
+_FOLDER = "kernels"
 _SECONDS = 60
 
 FAILURES = (OSError, ImportError, AttributeError, subprocess.SubprocessError)
@@ -39,6 +40,8 @@ class Source:
 
     def found(self) -> Path | None:
         """The library, if it was compiled before."""
+        if not cache_folder(_FOLDER).is_dir():
+            return None
         file = self._library()
         return _refuse_of_others(file) if file.exists() else None
 
@@ -67,7 +70,7 @@ class Source:
 
     def _library(self) -> Path:
         about = (*self._about, *FLAGS, _compiler(), platform.machine(), platform.system())
-        folder = cache_folder("kernels")
+        folder = cache_folder(_FOLDER)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _refuse_of_others(folder) / f"{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}.so"
 

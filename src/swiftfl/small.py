@@ -11,15 +11,15 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
 from swiftfl.compiling import FAILURES, Source, allowed
+from swiftfl.recycled import Vector
 
 _log = logging.getLogger(__name__)
 _NAME = "swiftfl_small"
@@ -32,23 +32,33 @@ def _not_here(*arguments: object) -> None:
     """In place of a function that was not loaded."""
 
 
-mix: Callable[..., Any] = _not_here
-"""mix(own, of, x, inbox): what `vector.mix` gives where nobody is missing; None where NumPy has to do it."""
-sgd: Callable[..., Any] = _not_here
-"""sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): model, momentum and whether they are
-finite; None where NumPy has to do it."""
+class Calls:
+    """The functions that are in use; each gives None where NumPy has to do the work."""
 
+    __slots__ = ("mix", "sgd")
+
+    def __init__(self) -> None:
+        self.mix: Callable[[float, Mapping[int, float], Vector, Mapping[int, Vector]], Vector | None] = (
+            _not_here
+        )
+        """mix(own, of, x, inbox): what `vector.mix` gives where nobody is missing."""
+        self.sgd: Callable[..., tuple[Vector, Vector, bool] | None] = _not_here
+        """sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): model, momentum, and whether
+        they are finite; m may be None."""
+
+
+calls = Calls()
 _settled = False  # nothing is left to try
 
 
 def loaded() -> bool:
     """Whether the compiled functions are in use."""
-    return mix is not _not_here
+    return calls.mix is not _not_here
 
 
 def load(compile: bool = False) -> None:
     """Use the compiled functions from here on, if they are there, or with `compile` can be made."""
-    global mix, sgd, _settled
+    global _settled
     if _settled:
         return
     try:
@@ -62,7 +72,7 @@ def load(compile: bool = False) -> None:
     if not _agrees(found):
         _log.warning("the compiled arithmetic of small vectors does not give NumPy's bits, and is not used")
         return
-    mix, sgd = found.mix, found.sgd
+    calls.mix, calls.sgd = found.mix, found.sgd
 
 
 def _module(compile: bool) -> ModuleType | None:

@@ -19,9 +19,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl import small
 from swiftfl.kernels import combine
 from swiftfl.recycled import LARGE, is_large, like
+from swiftfl.small import calls
 
 Vector: TypeAlias = npt.NDArray[np.floating]
 Memory: TypeAlias = Mapping[str, Vector]
@@ -64,7 +64,7 @@ def mix(w: Weights, x: Vector, inbox: Mapping[int, Vector]) -> Vector:
     """
     own = w.own
     if x.size < LARGE:
-        quick = small.mix(own, w.of, x, inbox)
+        quick = calls.mix(own, w.of, x, inbox)
         if quick is not None:
             return quick
     if len(inbox) < len(w.of):

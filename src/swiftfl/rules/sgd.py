@@ -13,12 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from swiftfl import kernels, small
+from swiftfl import kernels
 from swiftfl.errors import UserError
 from swiftfl.recycled import like
 from swiftfl.rules.applied import Applied
 from swiftfl.rules.base import check_below_one, check_weight_decay, decayed, update_rule
 from swiftfl.settings import BelowOne, NotBelowZero
+from swiftfl.small import calls
 from swiftfl.vector import Memory, Vector
 
 
@@ -69,7 +70,7 @@ class SgdRule:
     ) -> Applied | None:
         """The same of small vectors."""
         m = memory["momentum"] if self.momentum else None
-        found = small.sgd(half, g, x, m, self.momentum, self.weight_decay, -step_size, self.nesterov)
+        found = calls.sgd(half, g, x, m, self.momentum, self.weight_decay, -step_size, self.nesterov)
         if found is None:
             return None
         after, m_after, fine = found

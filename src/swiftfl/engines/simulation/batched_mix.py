@@ -5,8 +5,8 @@ client and a row of X per distinct model. The product adds up in the order of `v
 first, so both give the same bits (a test holds them side by side). It saves the cost of a NumPy call
 per neighbour, which pays where there are many neighbours, and for small models already from four on
 (`benchmarks/mixing.py` prints by how much); otherwise stacking the models costs more than it saves. Where
-there are compiled functions (`small`), an average is one call anyway. Clients wait for each other all the same:
-the order of events does not depend on what a machine has.
+there are compiled functions (`small`), an average is one call anyway. Clients wait for each other all the
+same: the order of events does not depend on what a machine has.
 """
 
 from __future__ import annotations

@@ -1,0 +1,171 @@
+"""Averages and steps of small vectors in one compiled call: the bits of NumPy, which does what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import swiftfl
+from swiftfl import small
+from swiftfl.algorithms import Swift
+from swiftfl.engines.simulation.virtual import VirtualEngine
+from swiftfl.rules import SgdRule, applied
+from swiftfl.sample import Slope
+from swiftfl.vector import Statistics, Vector, Weights, mix
+from worlds import quadratic_setup
+
+RULES = {
+    "plain": SgdRule(),
+    "momentum": SgdRule(0.9),
+    "decay": SgdRule(0.0, 0.01),
+    "both": SgdRule(0.9, 0.01),
+    "nesterov": SgdRule(0.9, 0.01, nesterov=True),
+}
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it to go on with NumPy."""
+
+    def forget() -> None:
+        monkeypatch.setattr(small.calls, "mix", small._not_here)
+        monkeypatch.setattr(small.calls, "sgd", small._not_here)
+
+    return forget
+
+
+@pytest.fixture
+def compiled() -> None:
+    small.load(compile=True)
+    if not small.loaded():
+        pytest.skip("there is no C compiler here, or Python's headers are missing")
+
+
+def vectors(count: int, size: int, dtype: type = np.float32) -> list[Vector]:
+    draw = np.random.default_rng(size)
+    return [(draw.standard_normal(size) * 10.0**k).astype(dtype) for k in range(count)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 7, 650, 1025, 5000])
+@pytest.mark.parametrize("neighbours", [0, 1, 2, 9])
+def test_an_average_has_numpys_bits(
+    compiled: None, without: Callable[[], None], dtype: type, size: int, neighbours: int
+) -> None:
+    x, *others = vectors(neighbours + 1, size, dtype)
+    w = Weights(0.3, {3 * k + 1: 0.1 + k / 7 for k in reversed(range(neighbours))})
+    inbox = {3 * k + 1: other for k, other in enumerate(others)}
+    assert small.calls.mix(w.own, w.of, x, inbox) is not None
+    quick = mix(w, x, inbox)
+    fewer = mix(w, x, dict(list(inbox.items())[1:]))
+    without()
+    assert quick.dtype == x.dtype
+    assert bytes(quick) == bytes(mix(w, x, inbox))
+    assert bytes(fewer) == bytes(mix(w, x, dict(list(inbox.items())[1:])))
+
+
+class Doubled(dict[int, Any]):
+    def __getitem__(self, k: int) -> Any:
+        return 2 * super().__getitem__(k)
+
+
+REFUSED: dict[str, Callable[[Vector], tuple[object, object, object, object]]] = {
+    "a coefficient of NumPy's": lambda x: (np.float64(0.5), {1: 0.5}, x, {1: x}),
+    "a neighbour's coefficient of NumPy's": lambda x: (0.5, {1: np.float64(0.5)}, x, {1: x}),
+    "another precision": lambda x: (0.5, {1: 0.5}, x, {1: x.astype(np.float64)}),
+    "another size": lambda x: (0.5, {1: 0.5}, x, {1: x[1:]}),
+    "every second number": lambda x: (0.5, {1: 0.5}, x[::2], {1: x[::2]}),
+    "whole numbers": lambda x: (0.5, {1: 0.5}, x.astype(np.int32), {1: x.astype(np.int32)}),
+    "a matrix": lambda x: (0.5, {1: 0.5}, x.reshape(2, -1), {1: x.reshape(2, -1)}),
+    "no array": lambda x: (0.5, {1: 0.5}, x, {1: x.tolist()}),
+    "an inbox of its own kind": lambda x: (0.5, {1: 0.5}, x, Doubled({1: x})),
+    "somebody missing": lambda x: (0.5, {1: 0.25, 2: 0.25}, x, {1: x}),
+    "too many": lambda x: (0.5, dict.fromkeys(range(300), 0.1), x, dict.fromkeys(range(300), x)),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_left_to_numpy(compiled: None, what: str) -> None:
+    assert small.calls.mix(*REFUSED[what](vectors(1, 10)[0])) is None
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("buffers", [0, 3])
+def test_a_step_has_numpys_bits(
+    compiled: None, without: Callable[[], None], rule: str, dtype: type, buffers: int
+) -> None:
+    half, g, x, m = vectors(4, 650, dtype)
+    memory = {"momentum": m} if RULES[rule].momentum else {}
+    slope = Slope(g, 0.0, Statistics(half[:buffers] + 1, 0.1) if buffers else None)
+    before = [bytes(array) for array in (half, g, x, m)]
+    quick = applied(RULES[rule], half, slope, x, 0.1, memory)
+    assert quick.finite == (not buffers)
+    without()
+    plain = applied(RULES[rule], half, slope, x, 0.1, memory)
+    assert not plain.finite
+    assert bytes(quick.x) == bytes(plain.x)
+    assert {k: bytes(v) for k, v in quick.memory.items()} == {k: bytes(v) for k, v in plain.memory.items()}
+    assert before == [bytes(array) for array in (half, g, x, m)]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 3e38])
+def test_numbers_that_are_not_finite_are_seen(compiled: None, number: float) -> None:
+    half, g, x, m = vectors(4, 650)
+    g[-1] = m[-1] = number
+    found = applied(SgdRule(0.9), half, Slope(g, 0.0), x, 1e-30, {"momentum": m})
+    assert not found.finite  # 0.9 times 3e38, and 3e38 more, is too large for a momentum
+
+
+def test_a_run_is_the_same_with_it_and_without(compiled: None, without: Callable[[], None]) -> None:
+    def models() -> list[bytes]:
+        setup, *_ = quadratic_setup(Swift(rule=SgdRule(0.9)), swiftfl.ring(9), iterations=300)
+        engine = VirtualEngine(setup)
+        engine.start()
+        engine.advance(300)
+        return [bytes(x) for x in engine.models]
+
+    quick = models()
+    without()
+    assert models() == quick
+
+
+def test_it_is_compiled_after_many_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def module(compile: bool) -> ModuleType | None:
+        asked.append(compile)
+        return None
+
+    monkeypatch.setattr(small, "_module", module)
+    monkeypatch.setattr(small, "_settled", False)
+    monkeypatch.setattr(small, "SMALL_STEPS", 100)
+    monkeypatch.delenv("SWIFTFL_KERNELS", raising=False)
+    setup, *_ = quadratic_setup(Swift(), swiftfl.ring(5), iterations=400)
+    engine = VirtualEngine(setup)
+    engine.start()
+    for _ in range(4):
+        engine.advance(60)
+    assert asked == [False, True]
+
+
+@pytest.mark.parametrize("reason", ["not wanted", "no compiler", "other bits"])
+def test_without_it_numpy_does_the_work(
+    compiled: None, reason: str, without: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without()
+    monkeypatch.setattr(small, "_settled", False)
+    if reason == "not wanted":
+        monkeypatch.setenv("SWIFTFL_KERNELS", "numpy")
+    elif reason == "no compiler":
+        monkeypatch.setenv("CC", "no-such-compiler")
+    else:
+        monkeypatch.setattr(small, "_agrees", lambda found: False)
+    small.load(compile=True)
+    assert not small.loaded()
+    x, other = vectors(2, 10)
+    assert (mix(Weights(0.5, {1: 0.5}), x, {1: other}) == x * 0.5 + other * 0.5).all()
