@@ -34,6 +34,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
 
 def case(model: str, topology: str, clients: int) -> dict[str, Any]:
     """Run one case in this process."""
+    from swiftfl import small
     from swiftfl.experiment.build import build
     from swiftfl.experiment.measure import measure
     from swiftfl.experiment.recipes import digits
@@ -56,6 +57,7 @@ def case(model: str, topology: str, clients: int) -> dict[str, Any]:
         clock.append(time.process_time())
         return clock[-1] - clock[-2]
 
+    small.load(compile=True)  # which a machine's first long run does meanwhile
     with collecting_seldom(clients):  # as every run does
         parts = build(config)
         say("built")

@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from swiftfl import small
 from swiftfl.algorithms import Swift
 from swiftfl.data.batches import NoSamples
 from swiftfl.engines.simulation.engine import Simulation
@@ -193,6 +194,7 @@ def main() -> None:
     if options.cpu:
         global clock
         clock, options.workers = time.process_time, 1
+    small.load(compile=True)  # which a machine's first long run does meanwhile
     torch.set_num_threads(1)
     if options.memory:
         print(json.dumps(memory(options.memory)))
