@@ -40,6 +40,7 @@ from swiftfl.experiment.config import Config
 from swiftfl.experiment.recipes import digits, synthetic
 from swiftfl.workload.quadratic import Free
 
+MODELS = ("logistic", "mlp", "cnn")
 BATCH = 32
 REPEATS = 3
 BRIEF, BRIEF_REPEATS = 0.05, 30
@@ -190,6 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds per repeat")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, help="only so many processes (default: 1, and one per core)")
     parser.add_argument(
@@ -206,11 +208,9 @@ def main() -> None:
         return
     workers = [options.workers] if options.workers else sorted({1, cores()})
     sizes = [16, 100] if options.quick else [16, 100, 1000, 10_000]
-    for model in ("logistic", "mlp"):
-        for n in sizes:
+    for model in options.models:
+        for n in [16, 100][: 1 if options.quick else 2] if model == "cnn" else sizes:
             compare(model, n, options.budget, workers)
-    for n in [16, 100][: 1 if options.quick else 2]:
-        compare("cnn", n, options.budget, workers)
     for parameters in (650, 5000):
         steps = {n: overhead(parameters, n, options.budget) for n in (100, *sizes[2:])}
         told = "   ".join(f"n={n}: {us:.1f} us" for n, us in steps.items())
