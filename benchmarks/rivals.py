@@ -29,6 +29,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 CLIENTS, RANKS, PARAMETERS = 100, 16, 98_026
@@ -39,6 +40,15 @@ METHODS = ("floor", "swift", "d-sgd", "pd-sgd", "ld-sgd")
 OURS = {"swift": "SWIFT C_0", "d-sgd": "D-SGD", "pd-sgd": "PA-SGD", "ld-sgd": "LD-SGD"}
 """What the methods of the authors' code are called in `benchmarks/mpi.py`."""
 HERE = Path(__file__).parent
+
+
+def find_gossipy(path: str | None) -> None:
+    """Let it be imported; ImportError if it, or what it needs, is not there."""
+    sys.path[:0] = [] if path is None else [path]
+    if find_spec("torchvision") is None:  # of which it uses two datasets only, and those not here
+        sys.modules["torchvision"] = ModuleType("torchvision")
+    for part in ("core", "data.handler", "model.handler", "node", "simul"):
+        importlib.import_module(f"gossipy.{part}")
 
 
 def gossipy_updates(model: str) -> float:
@@ -115,13 +125,11 @@ def own_updates(model: str) -> tuple[float, float]:
 
 
 def simulators(path: str | None) -> None:
-    if path is not None:
-        sys.path.insert(0, path)
     try:
-        for part in ("core", "data.handler", "model.handler", "node", "simul"):
-            importlib.import_module(f"gossipy.{part}")
+        find_gossipy(path)
     except ImportError as error:
-        print(f"gossipy: skipped ({error}; pip install gossipy-dfl, or --gossipy PATH)")
+        how = "pip install gossipy-dfl, or --gossipy PATH and pip install dill scikit-learn"
+        print(f"gossipy: skipped ({error}; {how})")
         return
     for model in ("logistic", "mlp"):
         bare, ours = own_updates(model)
@@ -257,7 +265,7 @@ def main() -> None:
     parser.add_argument("--case", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case:
-        sys.path[:0] = [given.gossipy] if given.gossipy else []
+        find_gossipy(given.gossipy)
         print(gossipy_updates(given.case))
         return
     if given.rank:

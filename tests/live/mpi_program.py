@@ -1,7 +1,7 @@
 """A program for tests, run under mpiexec: `mpi_program.py ALGORITHM[,...] [MISHAP] [SECONDS]`.
 
 Runs each algorithm on quadratics, one after the other; the recorder prints one JSON object per run.
-Mishaps happen to client 1 in mid-run: `kill` and `stop` (for ever), `pause` (stopped for 3 s by a friend
+Mishaps happen to client 1 in mid-run: `kill` and `stop` (for ever), `pause` (stopped for 2 s by a friend
 outside), and `kill0` to client 0, which records. `deaf` is none: nobody has a doorbell, as between hosts.
 """
 
@@ -88,7 +88,7 @@ class Unlucky(Unhurried):
         if mishap == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if mishap == "pause":
-            subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
+            subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {os.getpid()}"])
         if mishap in ("stop", "pause"):
             os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -236,17 +236,20 @@ def test_rings_are_heard_while_another_process_floods(pair: tuple[Doorbell, Door
 
 def test_a_message_that_is_not_there_after_its_ring_arrives_in_fragments() -> None:
     fragments = MessageFragments()
-    fragments.announced(3)
-    assert fragments.missing(3)
-    assert fragments.under_way
-    assert fragments.usual(3)
-    fragments.arrived(3)
-    fragments.over(3)
-    assert not fragments.under_way
+    for number in range(1, 4):
+        assert not fragments.usual(3)
+        fragments.announced(3)
+        assert fragments.missing(3)
+        assert fragments.under_way
+        assert fragments.usual(3) == fragments.expected == (number == 3)
+        fragments.arrived(3)
+        fragments.over(3)
+        assert not fragments.under_way
     fragments.announced(3)
     fragments.arrived(3)
     assert not fragments.missing(3)
-    assert not fragments.usual(3)
+    assert fragments.usual(3), "that does not change during a run"
+    assert not fragments.usual(4)
 
 
 def test_a_message_may_be_there_before_its_ring() -> None:

@@ -10,6 +10,7 @@ from in_process_wire import Hub
 from live_worlds import until
 
 from swiftfl.transports.messages import newest
+from swiftfl.transports.messages.fragments import LEARNING
 from swiftfl.transports.messages.newest import NewestReceiver, NewestSender
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.wire import MODEL
@@ -104,7 +105,7 @@ def test_who_is_no_longer_gone_gets_what_it_missed_without_being_named(world: Wo
 def lazy() -> Iterator[World]:
     """The two look by themselves before they use what came."""
     made = World(lazily=True)
-    for version in range(1, newest._AT_FIRST + 1):
+    for version in range(1, LEARNING + 1):
         made.put(0.0, version)
         made.turn(1, 2, 0)
     yield made
@@ -113,7 +114,7 @@ def lazy() -> Iterator[World]:
 
 
 def test_who_looks_by_itself_is_rung_for_the_first_messages_only(lazy: World) -> None:
-    assert lazy.rung(1) == lazy.rung(2) == newest._AT_FIRST
+    assert lazy.rung(1) == lazy.rung(2) == LEARNING
     lazy.put(1.0, 10)
     assert lazy.rung(1) == lazy.rung(2) == 0
     lazy.ends[1]._turned = 0.0

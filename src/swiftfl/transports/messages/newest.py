@@ -15,13 +15,14 @@ from typing import TypeVar
 import numpy as np
 
 from swiftfl.transports.codec import IDENTITY, Codec, incremental
+from swiftfl.transports.messages.fragments import LEARNING
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.vector import Vector
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-_AT_FIRST, _AFTER_LATE = 4, 64  # messages for which a client is rung that is usually not
+_AFTER_LATE = 64  # messages for which a client is rung that is usually not
 _LATE = 2  # newer ones that wait for a client before it counts as late: its steps may be as long as ours
 
 
@@ -48,7 +49,7 @@ class NewestSender:
         self._progress, self._tag, self._like, self._codec = progress, tag, like, codec
         self._to = tuple(to)
         self._lazily = lazily
-        self._to_ring = dict.fromkeys(self._to, _AT_FIRST)  # for how many messages to each
+        self._to_ring = dict.fromkeys(self._to, LEARNING)  # for how many messages to each
         self._unheard: dict[int, int] = {}  # who was not rung for what is under way, and what waits behind it
         self._slots: list[Message] = []
         self._pins: list[int] = []

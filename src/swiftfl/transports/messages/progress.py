@@ -24,7 +24,7 @@ from swiftfl.transports.base import Stopped
 from swiftfl.transports.codec import Bytes
 from swiftfl.transports.messages.doorbell import CAME, LOOK, WAKE
 from swiftfl.transports.messages.fragments import MessageFragments
-from swiftfl.transports.messages.wire import CONTROL_TAGS, LOST, MODEL, Transfer, Wire
+from swiftfl.transports.messages.wire import CONTROL_TAGS, LOST, MODEL, SHOWN, Transfer, Wire
 
 CALM, WATCHFUL = 0.2, 0.05
 """Seconds between two looks of the thread where everybody can be rung: as a rule, and while something large
@@ -35,7 +35,10 @@ a step), for every look costs up to 80 microseconds of a processor."""
 _LARGE = 1 << 20  # bytes; with more, a client leaves the copying to its thread
 _PIECES = 1 << 16  # bytes; with more, a message may have to be sent in pieces
 _JUST_NOW = 0.0005  # seconds; who has looked needs not look again
-_WAITING, _WAITING_RUNG = (0.00005, 0.0005), (0.005, 0.02)  # first and longest sleep of one who waits
+_KNOWN_AFTER = 24  # rings from which it is known how messages travel
+_WAITING = (0.00005, 0.0005)  # first and longest sleep of one who waits: for pieces that are under way,
+_WAITING_UNSURE = (0.0005, 0.005)  # where messages come in pieces, or that is not known yet,
+_WAITING_RUNG = (0.005, 0.02)  # and where a ring means that all of it is there
 
 Done = Callable[[int], None]
 
@@ -59,6 +62,7 @@ class ProgressThread:
         self._fragments = MessageFragments()
         self._put_at, self._long = time.monotonic(), LONGEST
         self._turned = 0.0  # when everything was moved on last
+        self._announced = 0  # how many messages were rung for
         self._untold = 0  # large messages under way of which the other end was not told
         self._sent = False  # to somebody who cannot be rung
         self._closing = False
@@ -89,7 +93,7 @@ class ProgressThread:
             self._sent = True
 
     def receive(self, data: Bytes, source: int, tag: int, done: Done) -> None:
-        rung = tag not in CONTROL_TAGS
+        rung = tag not in CONTROL_TAGS and tag != SHOWN  # which is sent without ringing
         self._add(self.wire.receive(data, source, tag), self._told(source, done, rung), None)
 
     def _add(self, transfer: Transfer, done: Done, to: int | None) -> None:
@@ -141,6 +145,7 @@ class ProgressThread:
         rings = self.doorbell.rings() if rung else []
         for k, what in rings:
             if what == CAME:
+                self._announced += 1
                 self._fragments.announced(k)
         moved = self.turn()
         for k, what in rings:
@@ -234,9 +239,15 @@ class ProgressThread:
             news = self._look(rung)
             if ready():
                 return
-            first, longest = _WAITING if self._hurried else _WAITING_RUNG
+            first, longest = self._sleeps()
             pause = first if news else min(max(first, 2 * pause), longest)
             rung = self.doorbell.sleep(pause)
+
+    def _sleeps(self) -> tuple[float, float]:
+        if self._hurried:
+            return _WAITING
+        unsure = self._fragments.expected or self._announced < _KNOWN_AFTER
+        return _WAITING_UNSURE if unsure else _WAITING_RUNG
 
     def check(self) -> None:
         """Raise what ended the thread, if anything did."""

@@ -17,6 +17,7 @@ from typing import TypeVar
 from swiftfl.transports.base import Finished, Lost
 from swiftfl.transports.codec import Codec
 from swiftfl.transports.messages.doorbell import CAME
+from swiftfl.transports.messages.fragments import LEARNING
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.wire import LOST, OFFER
@@ -32,6 +33,7 @@ class Edge:
     def __init__(self, progress: ProgressThread, source: int, like: Vector, codec: Codec) -> None:
         self.progress, self.source = progress, source
         self.unheard = False  # our last offer was sent without ringing, and has not been taken
+        self.learning = LEARNING  # our offers for which it is rung in any case
         self.ready: list[Message] = []
         self.refused = 0
         self._draining = False
@@ -124,7 +126,8 @@ class MessageRounds:
                 if k not in self._progress.gone:
                     self._pins[slot] += 1
                     edge = self._edge(k)
-                    edge.unheard = not edge.ready and not self._progress.better_early(k)
+                    edge.unheard = not (edge.ready or edge.learning or self._progress.better_early(k))
+                    edge.learning = max(0, edge.learning - 1)
                     done = self._left(slot, edge)
                     self._progress.send(message.filled, k, OFFER, done, quiet=edge.unheard)
 
