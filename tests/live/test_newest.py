@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -162,3 +163,15 @@ def test_the_thread_takes_what_nobody_reads(lazy: World) -> None:
     lazy.ends[2].start()
     lazy.put(1.0, 10)
     until(lambda: lazy.got(2) == 1.0, "the model")
+
+
+def test_the_thread_looks_half_way_through_the_steps_of_its_client(world: World) -> None:
+    """So that its client finds most of what it uses; not in short steps, nor when it has stopped stepping."""
+    end = world.ends[1]
+    now = time.monotonic()
+    for step, began, looks in ((0.1, 0.0, 0.05), (0.1, 0.051, 0.099), (0.1, 0.04, 0.11)):
+        end._step, end._step_at = step, time.monotonic() - began
+        assert 0 < end._until_mid_step() <= looks
+    for step, began in ((0.001, 0.0), (5.0, 0.0), (0.1, 0.5)):
+        end._step, end._step_at = step, now - began
+        assert end._until_mid_step() == end.calm

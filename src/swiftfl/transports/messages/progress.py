@@ -35,6 +35,7 @@ a step), for every look costs up to 80 microseconds of a processor."""
 _LARGE = 1 << 20  # bytes; with more, a client leaves the copying to its thread
 _PIECES = 1 << 16  # bytes; with more, a message may have to be sent in pieces
 _JUST_NOW = 0.0005  # seconds; who has looked needs not look again
+_SHORTEST = 0.02  # seconds; in the middle of shorter steps nobody looks
 _KNOWN_AFTER = 24  # rings from which it is known how messages travel
 _WAITING = (0.00005, 0.0005)  # first and longest sleep of one who waits: for pieces that are under way,
 _WAITING_UNSURE = (0.0005, 0.005)  # where messages come in pieces, or that is not known yet,
@@ -62,6 +63,7 @@ class ProgressThread:
         self._fragments = MessageFragments()
         self._put_at, self._long = time.monotonic(), LONGEST
         self._turned = 0.0  # when everything was moved on last
+        self._step_at, self._step = 0.0, 0.0  # when the client began its step, and how long the last one took
         self._announced = 0  # how many messages were rung for
         self._untold = 0  # large messages under way of which the other end was not told
         self._sent = False  # to somebody who cannot be rung
@@ -211,10 +213,23 @@ class ProgressThread:
     def _pause(self, last: float, news: bool) -> float:
         """How long the thread may sleep after a look if nobody rings."""
         if not self._hurried:
-            return min(self.calm, WATCHFUL) if self._untold else self.calm
+            return min(self._until_mid_step(), WATCHFUL if self._untold else self.calm)
         if news:
             return SHORT
         return min(2 * last, LONG if self._largest > _LARGE else self._long)
+
+    def begin_step(self) -> None:
+        """The client has published, and will use what its neighbours publish at the end of its step."""
+        now = time.monotonic()
+        self._step, self._step_at = now - self._step_at, now
+
+    def _until_mid_step(self) -> float:
+        """Half way through a step, the thread takes what has come: the client has the less to copy."""
+        step, passed = self._step, time.monotonic() - self._step_at
+        if not _SHORTEST <= step <= self.calm or passed > 2 * step:
+            return self.calm
+        left = (0.5 * step - passed) % step
+        return left if left > 0.25 * step else left + step
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Until it is so; raises Stopped when the run is stopped meanwhile."""

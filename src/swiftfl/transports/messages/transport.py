@@ -84,6 +84,7 @@ class MessageTransport:
         self.version = version
         self._own = (x, version)
         self._models_out.put(x, version)
+        self.progress.begin_step()
 
     @property
     def published(self) -> tuple[Vector, int]:
