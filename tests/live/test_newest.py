@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -165,13 +164,17 @@ def test_the_thread_takes_what_nobody_reads(lazy: World) -> None:
     until(lambda: lazy.got(2) == 1.0, "the model")
 
 
-def test_the_thread_looks_half_way_through_the_steps_of_its_client(world: World) -> None:
+def test_the_thread_looks_half_way_through_the_steps_of_its_client(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So that its client finds most of what it uses; not in short steps, nor when it has stopped stepping."""
     end = world.ends[1]
-    now = time.monotonic()
-    for step, began, looks in ((0.1, 0.0, 0.05), (0.1, 0.051, 0.099), (0.1, 0.04, 0.11)):
-        end._step, end._step_at = step, time.monotonic() - began
-        assert 0 < end._until_mid_step() <= looks
-    for step, began in ((0.001, 0.0), (5.0, 0.0), (0.1, 0.5)):
-        end._step, end._step_at = step, now - began
+    monkeypatch.setattr("swiftfl.transports.messages.progress.time.monotonic", lambda: 100.0)
+    end._step = 0.1
+    for passed, left in ((0.0, 0.05), (0.051, 0.099), (0.04, 0.11)):
+        end._step_at = 100.0 - passed
+        assert end._until_mid_step() == pytest.approx(left)
+    for step, passed in ((0.001, 0.0), (5.0, 0.0), (0.1, 0.5)):
+        end._step, end._step_at = step, 100.0 - passed
         assert end._until_mid_step() == end.calm
+    monkeypatch.undo()
