@@ -96,7 +96,7 @@ class Standstill:
 @every_engine
 @every_algorithm
 def test_zero_gradients_reach_consensus(name: str, engine: str) -> None:
-    setup, _, _ = quadratic_setup(MAKERS[name](GRAPH, SgdRule()), GRAPH, method="metropolis", epochs=400)
+    setup, _, _ = quadratic_setup(MAKERS[name](GRAPH, SgdRule()), GRAPH, method="metropolis", epochs=100)
     object.__setattr__(setup, "workload", Standstill())
     models = np.stack(run_to_end(ENGINES[engine](setup)).models)
     spread = models.max(axis=0) - models.min(axis=0)
