@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+import sysconfig
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from swiftfl import compiling, kernels
+from swiftfl import compiling, kernels, small
 from swiftfl.compiling import Source
 
 needs_compiler = pytest.mark.skipif(
@@ -109,3 +110,21 @@ def test_without_it_numpy_gives_the_same_bits(
     out: Any = np.empty_like(x)
     assert kernels.combine(out, [(0.3, x), (0.7, x[::-1].copy())])
     assert bytes(out) == bytes(x * np.float32(0.3) + x[::-1] * np.float32(0.7))
+
+
+@needs_compiler
+@pytest.mark.skipif(
+    not Path(sysconfig.get_path("include"), "Python.h").exists(),
+    reason="Python's headers are not here: install python3-dev",
+)
+def test_half_a_file_of_small_vectors_is_made_anew(cache: Path) -> None:
+    assert small._module(compile=False) is None
+    assert small._module(compile=True) is not None
+    (file,) = cache.iterdir()
+    file.unlink()
+    file.write_bytes(b"no library")
+    file.chmod(0o700)
+    assert small._module(compile=False) is not None
+    file.chmod(0o777)
+    with pytest.raises(OSError, match="others may write to"):
+        small._module(compile=False)
