@@ -29,7 +29,7 @@ FAILURES = (OSError, ImportError, AttributeError, subprocess.SubprocessError)
 T = TypeVar("T")
 
 
-class Source:
+class CSource:
     """A file of this package, what it includes, and what else a library made of it depends on."""
 
     def __init__(self, name: str, *includes: str, folders: Sequence[str] = (), depends: str = "") -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from swiftfl.compiling import FAILURES, Source, allowed
+from swiftfl.compiling import FAILURES, CSource, allowed
 from swiftfl.recycled import Vector
 
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _loaded() -> ctypes.CDLL:
-    return Source("kernels.c").loaded(lambda file: _declared(ctypes.CDLL(str(file))))
+    return CSource("kernels.c").loaded(lambda file: _declared(ctypes.CDLL(str(file))))
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:

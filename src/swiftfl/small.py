@@ -18,7 +18,7 @@ from types import ModuleType
 
 import numpy as np
 
-from swiftfl.compiling import FAILURES, Source, allowed
+from swiftfl.compiling import FAILURES, CSource, allowed
 from swiftfl.recycled import Vector
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def load(compile: bool = False) -> None:
 def _module(compile: bool) -> ModuleType | None:
     folders = (sysconfig.get_path("include"), np.get_include())
     depends = f"{sysconfig.get_config_var('SOABI')} {np.__version__}"
-    source = Source("small.c", "kernels.c", folders=folders, depends=depends)
+    source = CSource("small.c", "kernels.c", folders=folders, depends=depends)
     return source.loaded(_extension) if compile or source.found() is not None else None
 
 
