@@ -2,6 +2,7 @@
 
     python benchmarks/poison.py            # the tables of docs/robust.md
     python benchmarks/poison.py --seeds 1  # quicker
+    python benchmarks/poison.py --ways     # what else could make a slow client's own labels count
 
 Digits on eight clients, each with four neighbours, SWIFT in virtual time, momentum 0.9. Client 3 sends its
 model times -10, noise, or a model that slowly drifts away. Every run takes the same number of client steps.
@@ -16,7 +17,8 @@ to the recall in the plain average among honest clients they add here.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ from swiftfl.data.registry import DATASETS
 from swiftfl.engines import VirtualEngine
 from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import recipe
+from swiftfl.mixing.base import mixing_rule
+from swiftfl.mixing.by_distance import ClippedMixing, threshold
 from swiftfl.streams import stream
 
 CLIENTS, BAD, SLOW, FACTOR, OWN = 8, 3, 0, 4.0, (8, 9)
@@ -44,6 +48,39 @@ MIXINGS: dict[str, dict[str, Any]] = {
     "trimmed": {"algorithm.mixing": "trimmed"},
 }
 """Every neighbour weighs 0.2 here: with b = 0.1 only the farthest one is clipped, else the farthest two."""
+WAYS: dict[str, dict[str, Any]] = {
+    "4 neighbours": {},
+    "4 neighbours, data count as given": {"influence": "measured", "objective": "as_given"},
+    "6 neighbours": {"topology.options": {"degree": 6}},
+    "all are neighbours": {"topology.name": "complete", "topology.options": {}},
+    "all are neighbours, data count as given": {
+        "topology.name": "complete", "topology.options": {}, "influence": "measured", "objective": "as_given",
+    },
+}  # fmt: skip
+"""Whatever the graph, each client tolerates one neighbour."""
+
+
+@dataclass(frozen=True)
+class WiderClipping(ClippedMixing):
+    """Clipped at `times` tau: nearer to the plain average, for whoever is far."""
+
+    times: float = 1.0
+
+    def shares(self, weights: Mapping[int, float], distances: Mapping[int, float], b: float) -> list[float]:
+        tau = self.times * threshold(weights, distances, b)
+        return [1.0 if d <= tau else tau / d for d in distances.values()]
+
+
+@mixing_rule("wider")
+def wider(*, times: float) -> WiderClipping:
+    return WiderClipping(None, times)
+
+
+TRIED = {
+    **{name: MIXINGS[name] for name in ("plain", "clipped")},
+    "clipped at 2 tau": {"algorithm.mixing": "wider", "algorithm.times": 2.0},
+    "clipped at 3 tau": {"algorithm.mixing": "wider", "algorithm.times": 3.0},
+}
 SHARES = {"two thirds": 2 / 3, "nine tenths": 0.9, "all": 1.0}
 """How much of the digits 8 and 9 the slow client holds."""
 
@@ -72,12 +109,15 @@ for _name, _share in SHARES.items():
         DATASETS.register(f"{_name}, {_there}", with_own_labels(_share, _there))
 
 
-def run(mixing: str, kind: str, seed: int, steps: int, data: str | None = None) -> tuple[float, float]:
+def run(
+    mixing: str, kind: str, seed: int, steps: int, data: str | None = None, way: str = "4 neighbours"
+) -> tuple[float, float]:
     """Of the honest clients: mean accuracy, and recall of 8 and 9 without the one who holds them."""
     changes: dict[str, Any] = {
         "topology.name": "random_regular", "topology.options": {"degree": 4}, "topology.clients": CLIENTS,
         "seed": seed, "engine.epochs": None, "engine.iterations": steps, "engine.costs.spread": 0.2,
-        "algorithm.momentum": 0.9, "algorithm.step_size.initial": 0.05, **MIXINGS[mixing],
+        "algorithm.momentum": 0.9, "algorithm.step_size.initial": 0.05,
+        **{**MIXINGS, **TRIED}[mixing], **WAYS[way],
     }  # fmt: skip
     if data is not None:
         slow = [{"client": SLOW, "factor": FACTOR}]
@@ -135,12 +175,32 @@ def with_a_slow_client(seeds: range, steps: int) -> None:
     print(f"| as the others, without these images | plain | {' | '.join(numbers)} |")
 
 
+def ways(seeds: range, steps: int) -> None:
+    shares = ("nine tenths", "all")
+    columns = " | ".join(f"{name}: accuracy | recall of 8 and 9" for name in shares)
+    print(f"| graph | mixing | client 3 sends | {columns} |\n|---|---|---|{'--:|' * 2 * len(shares)}")
+    rows = [("4 neighbours", mixing) for mixing in TRIED]
+    rows += [(way, mixing) for way in list(WAYS)[1:] for mixing in ("plain", "clipped")]
+    for way, mixing in rows:
+        for kind in KINDS if mixing != "plain" else ("as the others",):
+            found = [
+                [run(mixing, kind, seed, steps, f"{name}, True", way) for seed in seeds] for name in shares
+            ]
+            means = [np.mean(each, axis=0) for each in found]
+            numbers = " | ".join(f"{accuracy:.1%} | {recall:.1%}" for accuracy, recall in means)
+            print(f"| {way} | {mixing} | {kind} | {numbers} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="One client in eight that misbehaves.")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2400, help="of all clients together")
+    parser.add_argument("--ways", action="store_true", help="only the ways to make a slow client count")
     chosen = parser.parse_args()
     seeds = range(chosen.seeds)
+    if chosen.ways:
+        ways(seeds, chosen.steps)
+        return
     misbehaving(seeds, chosen.steps)
     print()
     with_a_slow_client(seeds, chosen.steps)

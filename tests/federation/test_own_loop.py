@@ -135,9 +135,9 @@ def test_a_model_of_other_shapes_is_refused(tmp_path: Path) -> None:
             sum(parameter.sum() for parameter in module.parameters()).backward()  # type: ignore[union-attr]
             optimizer.step()
 
-    with pytest.raises(UserError, match="28 numbers of the federation's .mine., in tensors of other shapes"):
+    with pytest.raises(UserError, match=r"28 numbers of the federation's .mine., in tensors of other shapes"):
         joined(torch.nn.Linear(3, 7))
-    with pytest.raises(UserError, match="of another type .here float64"):
+    with pytest.raises(UserError, match=r"of another type .here float64"):
         joined(torch.nn.Linear(6, 4).double())
     with pytest.raises(UserError, match="the model has 21 numbers"):
         joined(torch.nn.Linear(6, 3))
