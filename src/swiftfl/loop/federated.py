@@ -73,7 +73,8 @@ class FederatedLink:
         if agreed.shapes is not None and shapes != agreed.shapes:
             raise UserError(
                 f"the model has the {module.size} numbers of the federation's ({agreed.model}), in tensors "
-                f"of other shapes, in another order or of another type (here {module.dtype}): all have the same"
+                f"of other shapes, in another order or of another type (here {module.dtype}): "
+                "all have the same"
             )
         options = {"communication_set": agreed.communication_set}
         alone = Federation(1, [], "ccs", "swift", options, *mixing_named(agreed.mixing))
