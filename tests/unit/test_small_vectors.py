@@ -162,7 +162,7 @@ def test_without_it_numpy_does_the_work(
     if reason == "not wanted":
         monkeypatch.setenv("SWIFTFL_KERNELS", "numpy")
     elif reason == "no compiler":
-        monkeypatch.setenv("CC", "no-such-compiler")
+        monkeypatch.setattr("swiftfl.compiling.shutil.which", lambda name: None)
     else:
         monkeypatch.setattr(small, "_agrees", lambda found: False)
     small.load(compile=True)
