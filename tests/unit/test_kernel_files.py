@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from swiftfl import compiling, kernels, small
-from swiftfl.compiling import Source
+from swiftfl.compiling import CSource
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("cc") is None, reason="there is no C compiler here: install gcc"
@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compiled_file() -> Path:
-    return Source("kernels.c").compiled()
+    return CSource("kernels.c").compiled()
 
 
 kernels_library = kernels._library.__wrapped__
