@@ -24,6 +24,8 @@ from swiftfl.recycled import Vector
 _log = logging.getLogger(__name__)
 _NAME = "swiftfl_small"
 
+MOST_MODELS = 256
+"""Of `small.c`: averages of more are left to NumPy."""
 SMALL_STEPS = 20_000
 """Steps of a simulation from which on it is worth a second of compiling."""
 
@@ -65,7 +67,7 @@ def load(compile: bool = False) -> None:
         found = _module(compile) if allowed() else None
     except FAILURES as error:
         _log.debug("no compiled arithmetic of small vectors, NumPy instead: %s", error)
-        found, compile = None, True
+        found = None
     _settled = compile or found is not None
     if found is None:
         return
@@ -79,7 +81,10 @@ def _module(compile: bool) -> ModuleType | None:
     folders = (sysconfig.get_path("include"), np.get_include())
     depends = f"{sysconfig.get_config_var('SOABI')} {np.__version__}"
     source = CSource("small.c", "kernels.c", folders=folders, depends=depends)
-    return source.loaded(_extension) if compile or source.found() is not None else None
+    if compile:
+        return source.loaded(_extension)
+    file = source.found()
+    return None if file is None else _extension(file)
 
 
 def _extension(file: Path) -> ModuleType:

@@ -82,6 +82,10 @@ def test_of_two_that_can_dial_each_other_one_does(demo: Path) -> None:
     with (demo / "a" / "node.yaml").open("a") as file:
         file.write(f"endpoints: {{b: {elsewhere}}}\n")
     assert NodeFolder.read(demo / "a").dials == {"b": elsewhere}, "what its owner says is dialled"
+    settings = demo / "b" / "node.yaml"
+    lines = settings.read_text().splitlines(keepends=True)
+    settings.write_text("".join(line for line in lines if not line.startswith("listen")))
+    assert set(NodeFolder.read(demo / "b").dials) == {"a", "c"}, "nobody can dial who does not listen"
 
 
 def test_keys_are_for_their_owner_only_and_stay_where_they_are(demo: Path) -> None:

@@ -57,3 +57,7 @@ def test_numbers_stay_whole_where_names_are_long_and_columns_many() -> None:
         whole = [line.split()[-8:] for line in told.splitlines() if "0.0827" in line]
         assert whole == [list(numbers[:-1])] * 11
         assert "state" not in told
+
+
+def test_a_table_without_rows_has_its_first_heading() -> None:
+    assert COLUMNS[0] in shown(0, 80)

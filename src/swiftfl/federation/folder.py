@@ -74,7 +74,7 @@ class NodeFolder:
     name: str
     manifest: NodeView
     endpoints: Mapping[str, str]
-    """Where the neighbours that can be dialled are dialled."""
+    """Addresses of the neighbours that can be dialled."""
     dials: Mapping[str, str]
     """Those of them that this node dials."""
     listen: tuple[str, ...]
@@ -152,7 +152,7 @@ def _found(path: Path, settings: NodeSettings) -> NodeFolder:
         settings.name,
         view,
         {**known, **settings.endpoints},
-        {**_dialled(view, known), **settings.endpoints},
+        {**_dialled(view, known, bool(listen)), **settings.endpoints},
         listen,
         authority,
         certificate,
@@ -163,14 +163,15 @@ def _found(path: Path, settings: NodeSettings) -> NodeFolder:
     )
 
 
-def _dialled(view: NodeView, known: Mapping[str, str]) -> dict[str, str]:
-    """Of two that can dial each other only the one whose name comes later does.
+def _dialled(view: NodeView, known: Mapping[str, str], listens: bool) -> dict[str, str]:
+    """Of two that can dial each other only the one whose name comes later does; else all are dialled.
 
     If both did, zenoh would join both connections into one with two links, and on a busy machine its end
     was not always noticed: a neighbour that had left stayed, and one that came was not seen.
     """
     me = view.me
-    return {name: address for name, address in known.items() if me.address is None or name < me.name}
+    found = listens and me.address is not None
+    return {name: address for name, address in known.items() if not found or name < me.name}
 
 
 def _check_addresses(settings: NodeSettings, found: NodeFolder) -> None:

@@ -29,7 +29,7 @@ from swiftfl.vector import Vector, finite
 _NO_END = 1 << 60
 _MEET_SECONDS = 3.0  # to find neighbours that are there already,
 _MODEL_SECONDS = 30.0  # and then for their models to arrive, as long as parts of them come:
-_SILENT_SECONDS = 5.0  # whoever sends nothing for so long is not waited for, and no renewal with it
+_SILENT_SECONDS = 5.0  # whoever sends no part for so long is not waited for, and no renewal with it
 _FIRST_YEAR = (
     1767225600  # 2026: incarnations are minutes since then, so that they grow even if a disk is lost
 )

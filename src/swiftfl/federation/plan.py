@@ -21,7 +21,7 @@ class PlannedNeighbour:
 @dataclass(frozen=True)
 class NodePlan:
     """`federation` is its id, of 32 hexadecimal digits; `index` the node's number in it, which no other has.
-    `dial` has the addresses of neighbours that can be dialled."""
+    `dial` has the addresses of the neighbours that it dials."""
 
     federation: str
     name: str

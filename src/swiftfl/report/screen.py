@@ -20,12 +20,12 @@ def screen_table(table: Table, width: int) -> Screen:
     nobody has. Numbers stay whole: headings are folded, and names that are too long."""
     lines = [list(table.columns), *table.cells()]
     turned = [list(line) for line in zip(*lines, strict=True)]
-    turned = [line for line in turned if any(line[1:])]
+    turned = [line for line in turned if any(line[1:])] or turned[:1]
     lines = [list(line) for line in zip(*turned, strict=True)]
     if _needed(turned) < _needed(lines) and width < min(_WIDE, _needed(lines)):
         lines = turned
     columns = list(zip(*lines, strict=True))
-    widths = _widths([[max(map(len, cells)), len(heading)] for heading, *cells in columns], width)
+    widths = _widths([[max(map(len, cells), default=0), len(heading)] for heading, *cells in columns], width)
     screen = Screen(box=box.SIMPLE_HEAD)
     for number, (heading, each) in enumerate(zip(lines[0], widths, strict=True)):
         screen.add_column(heading, justify="right" if number else "left", overflow="fold", width=each)

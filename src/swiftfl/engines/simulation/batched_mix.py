@@ -76,7 +76,8 @@ def mix_many(verbs: Sequence[Mix]) -> list[Vector]:
     """What `vector.mix` gives for each of these, bit for bit."""
     if not verbs:
         return []
-    if small.loaded() and verbs[0].x.size < LARGE:  # one call each, and nothing is stacked
+    if small.loaded() and verbs[0].x.size < LARGE and all(len(v.w.of) < small.MOST_MODELS for v in verbs):
+        # One call each, and nothing is stacked.
         return [mix(verb.w, verb.x, verb.inbox) for verb in verbs]
     largest = max(1, LARGEST_STACK // verbs[0].x.size // 2)
     parts = (verbs[k : k + largest] for k in range(0, len(verbs), largest))

@@ -120,8 +120,15 @@ class MpiEngine(SupervisedRun):
             log.debug("rank %d failed", self.me, exc_info=True)
             self._error = error
         finally:
-            self.channel.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
+            self.channel.close()  # which sends a last report
             self.transport.close()
+        except BaseException as error:
+            self._error = self._error or error
+        finally:
             self._ended.set()
 
     def _run(self) -> None:
