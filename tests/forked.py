@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import typer.main
+
 from swiftfl.cli.main import run_command
 from swiftfl.engines.live.local.forkserver import fork_child, run_and_exit
 
@@ -53,6 +55,7 @@ def _child(work: Callable[[], int], out: int, err: int, cwd: Path, env: Mapping[
         os.environ.clear()
         os.environ.update(env)
     os.chdir(cwd)
+    typer.main.get_command.cache_clear()  # type: ignore[attr-defined]  # conftest.py: made before an --import
     code = work()
     sys.stdout.flush()
     sys.stderr.flush()
