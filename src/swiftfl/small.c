@@ -1,6 +1,9 @@
-/* Small vectors: an average or a step of SGD in one call. Where a model has hundreds of numbers, NumPy spends
-   most of its time between its calls. The arithmetic is that of kernels.c, and so are its bits. small.py compiles
-   this file. Each function gives None for whatever it does not take: NumPy does that. */
+/* Small vectors: a fetch, an average or a step of SGD in one call. Where a model has hundreds of numbers, NumPy
+   spends most of its time between its calls. The arithmetic is that of kernels.c, and so are its bits. small.py
+   compiles this file. Each function gives None for whatever it does not take: Python and NumPy do that.
+
+   With very many clients nothing of a neighbour is in a cache, and each step from one object to the next waits for
+   memory. So whatever leads to the models is asked for of all neighbours at once, stage by stage. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -53,14 +56,18 @@ static PyObject *made(Kind kind)
     return PyArray_SimpleNew(1, &kind.size, kind.type);
 }
 
-/* Ask for all models at once: they lie anywhere in memory, and each would be waited for in turn. */
-static void ask_for(const void *const *models, int count, size_t bytes)
+static void ask_for(const void *place, size_t bytes)
 {
 #ifdef __GNUC__
-    for (int k = 0; k < count; k++)
-        for (size_t at = 0; at < bytes; at += LINE)
-            __builtin_prefetch((const char *)models[k] + at);
+    for (size_t at = 0; at < bytes; at += LINE)
+        __builtin_prefetch((const char *)place + at);
 #endif
+}
+
+static void ask_for_each(const void *const *places, int count, size_t bytes)
+{
+    for (int k = 0; k < count; k++)
+        ask_for(places[k], bytes);
 }
 
 /* Whether an inbox finds its items as a dict does; the last class that does is remembered. */
@@ -97,31 +104,135 @@ static PyObject *mix(PyObject *self, PyObject *const *given, Py_ssize_t count)
     Kind kind = kind_of(given[2]);
     const void *models[MOST_MODELS] = {numbers(given[2])};
     double factors[MOST_MODELS] = {PyFloat_AS_DOUBLE(given[0])};
+    PyObject *found[MOST_MODELS];
     int terms = 1;
     Py_ssize_t place = 0;
     while (PyDict_Next(of, &place, &key, &factor)) {
         PyObject *model = PyDict_GetItemWithError(inbox, key);
-        if (model == NULL) {
-            if (PyErr_Occurred())
-                return NULL;
-            continue;
-        }
-        if (!is_number(factor) || !is_like(model, kind))
+        if (model == NULL && PyErr_Occurred())
+            return NULL;
+        if (model == NULL || !is_number(factor))
             Py_RETURN_NONE;
-        models[terms] = numbers(model);
+        found[terms] = model;
         factors[terms++] = PyFloat_AS_DOUBLE(factor);
+    }
+    ask_for_each((const void *const *)found + 1, terms - 1, sizeof(PyArrayObject_fields));
+    for (int k = 1; k < terms; k++)
+        if (PyArray_CheckExact(found[k]))
+            ask_for(PyArray_DIMS((PyArrayObject *)found[k]), sizeof(npy_intp));
+    for (int k = 1; k < terms; k++) {
+        if (!is_like(found[k], kind))
+            Py_RETURN_NONE;
+        models[k] = numbers(found[k]);
     }
     PyObject *out = made(kind);
     if (out == NULL)
         return NULL;
     if (kind.type == NPY_FLOAT) {
-        ask_for(models, terms, kind.size * sizeof(float));
+        ask_for_each(models, terms, kind.size * sizeof(float));
         combine_float(numbers(out), kind.size, (const float *const *)models, factors, terms, 0);
     } else {
-        ask_for(models, terms, kind.size * sizeof(double));
+        ask_for_each(models, terms, kind.size * sizeof(double));
         combine_double(numbers(out), kind.size, (const double *const *)models, factors, terms, 0);
     }
     return out;
+}
+
+/* The newest of a sender's versions, (sent, number, model, since), that was sent by a time; NULL if none was. A
+   version that is not such a tuple is given as it is, for whoever looks at it next. */
+static PyObject *newest_by(PyObject *versions, double sent_by)
+{
+    for (Py_ssize_t k = PyList_GET_SIZE(versions) - 1; k >= 0; k--) {
+        PyObject *version = PyList_GET_ITEM(versions, k);
+        if (!PyTuple_Check(version) || PyTuple_GET_SIZE(version) != 4 || !is_number(PyTuple_GET_ITEM(version, 0)) ||
+            PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(version, 0)) <= sent_by)
+            return version;
+    }
+    return NULL;
+}
+
+static int is_version(PyObject *object)
+{
+    return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 4 && is_number(PyTuple_GET_ITEM(object, 0)) &&
+           is_number(PyTuple_GET_ITEM(object, 3));
+}
+
+/* fetch(inbox, ages, senders, newest, versions, steps, sent_by, until): put into the two dicts the model of each
+   sender's newest version that was sent by a time, and its age in steps of the sender. `newest` has the newest
+   version of each client, `versions` a list of all, `steps` (array of doubles) how long its steps are. */
+static PyObject *fetch(PyObject *self, PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 8 || !PyDict_Check(given[0]) || !PyDict_CheckExact(given[1]) || !PyTuple_CheckExact(given[2]) ||
+        !PyList_CheckExact(given[3]) || !PyList_CheckExact(given[4]) || !is_number(given[6]) || !is_number(given[7]))
+        Py_RETURN_NONE;
+    PyObject *senders = given[2], *newest = given[3], *versions = given[4];
+    Py_ssize_t terms = PyTuple_GET_SIZE(senders), clients = PyList_GET_SIZE(newest);
+    if (terms > MOST_MODELS || PyList_GET_SIZE(versions) != clients)
+        Py_RETURN_NONE;
+    double sent_by = PyFloat_AS_DOUBLE(given[6]), until = PyFloat_AS_DOUBLE(given[7]);
+    Py_buffer steps;
+    if (PyObject_GetBuffer(given[5], &steps, PyBUF_SIMPLE) != 0)
+        return NULL;
+    PyObject *answer = Py_None, *found[MOST_MODELS];
+    Py_ssize_t places[MOST_MODELS];
+    const double *lengths = steps.buf;
+    if (steps.len != clients * (Py_ssize_t)sizeof(double))
+        goto over;
+    for (Py_ssize_t k = 0; k < terms; k++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(senders, k));
+        if (place < 0 || place >= clients) {
+            PyErr_Clear();
+            goto over;
+        }
+        places[k] = place;
+        ask_for(((PyListObject *)newest)->ob_item + place, 1);
+        ask_for(&lengths[place], 1);
+    }
+    for (Py_ssize_t k = 0; k < terms; k++) {
+        found[k] = PyList_GET_ITEM(newest, places[k]);
+        ask_for(found[k], sizeof(PyTupleObject) + 3 * sizeof(PyObject *));
+    }
+    for (Py_ssize_t k = 0; k < terms; k++) {
+        if (!PyTuple_Check(found[k]) || PyTuple_GET_SIZE(found[k]) != 4)
+            goto over;
+        ask_for(PyTuple_GET_ITEM(found[k], 0), sizeof(PyFloatObject));
+        ask_for(PyTuple_GET_ITEM(found[k], 2), sizeof(PyArrayObject_fields));
+        ask_for(PyTuple_GET_ITEM(found[k], 3), sizeof(PyFloatObject));
+    }
+    for (Py_ssize_t k = 0; k < terms; k++) {
+        if (!is_version(found[k]))
+            goto over;
+        if (PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(found[k], 0)) > sent_by) {
+            PyObject *kept = PyList_GET_ITEM(versions, places[k]);
+            if (!PyList_CheckExact(kept))
+                goto over;
+            found[k] = newest_by(kept, sent_by);
+            if (found[k] != NULL && !is_version(found[k]))
+                goto over;
+        }
+    }
+    for (Py_ssize_t k = 0; k < terms; k++) {
+        if (found[k] == NULL)
+            continue;
+        PyObject *sender = PyTuple_GET_ITEM(senders, k);
+        if (PyDict_SetItem(given[0], sender, PyTuple_GET_ITEM(found[k], 2)) != 0)
+            goto failed;
+        double since = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(found[k], 3)), step = lengths[places[k]];
+        if (step == 0.0 || since == -Py_HUGE_VAL)
+            continue;
+        PyObject *age = PyFloat_FromDouble((until - since) / step);
+        int put = age == NULL ? -1 : PyDict_SetItem(given[1], sender, age);
+        Py_XDECREF(age);
+        if (put != 0)
+            goto failed;
+    }
+    answer = Py_True;
+over:
+    PyBuffer_Release(&steps);
+    return Py_NewRef(answer);
+failed:
+    PyBuffer_Release(&steps);
+    return NULL;
 }
 
 /* sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): the model and momentum after a step, and
@@ -157,6 +268,7 @@ static PyObject *sgd(PyObject *self, PyObject *const *given, Py_ssize_t count)
 }
 
 static PyMethodDef methods[] = {
+    {"fetch", (PyCFunction)(void (*)(void))fetch, METH_FASTCALL, NULL},
     {"mix", (PyCFunction)(void (*)(void))mix, METH_FASTCALL, NULL},
     {"sgd", (PyCFunction)(void (*)(void))sgd, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

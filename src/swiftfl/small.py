@@ -1,9 +1,9 @@
-"""Averages and steps of SGD of small vectors in one call each, where NumPy would take a dozen.
+"""Fetches, averages and steps of SGD of small vectors in one call each, where Python would take a dozen.
 
 `small.c` is a module of Python that uses the arithmetic of `kernels.c`; it needs a C compiler and Python's
 headers, which not every machine has. Simulations load it if it was compiled before, and compile it once
 they have made many steps (`SMALL_STEPS`); it is then there for the runs to come. When it is loaded it must
-give the bits that NumPy gives, or it is not used: results are the same with it and without.
+give the bits that Python and NumPy give, or it is not used: results are the same with it and without.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sysconfig
+from array import array
 from collections.abc import Callable, Mapping
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
@@ -35,15 +36,18 @@ def _not_here(*arguments: object) -> None:
 
 
 class Calls:
-    """The functions that are in use; each gives None where NumPy has to do the work."""
+    """The functions that are in use; each gives None where Python or NumPy has to do the work."""
 
-    __slots__ = ("mix", "sgd")
+    __slots__ = ("fetch", "mix", "sgd")
 
     def __init__(self) -> None:
         self.mix: Callable[[float, Mapping[int, float], Vector, Mapping[int, Vector]], Vector | None] = (
             _not_here
         )
         """mix(own, of, x, inbox): what `vector.mix` gives where nobody is missing."""
+        self.fetch: Callable[..., bool | None] = _not_here
+        """fetch(inbox, ages, senders, newest, versions, steps, sent_by, until): `Mailboxes.fetch` where all
+        journeys are equally long; fills the two dicts."""
         self.sgd: Callable[..., tuple[Vector, Vector, bool] | None] = _not_here
         """sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): model, momentum, and whether
         they are finite; m may be None."""
@@ -74,7 +78,7 @@ def load(compile: bool = False) -> None:
     if not _agrees(found):
         _log.warning("the compiled arithmetic of small vectors does not give NumPy's bits, and is not used")
         return
-    calls.mix, calls.sgd = found.mix, found.sgd
+    calls.fetch, calls.mix, calls.sgd = found.fetch, found.mix, found.sgd
 
 
 def _module(compile: bool) -> ModuleType | None:
@@ -106,5 +110,10 @@ def _agrees(found: ModuleType) -> bool:
     momentum = m * 0.9
     momentum += x * 0.01 + g
     same = bytes(half) == bytes(expected) and bytes(memory) == bytes(momentum)
+    inbox: dict[int, Vector] = {}
+    ages: dict[int, float] = {}
+    version = (0.0, 1, x, 0.3)
+    found.fetch(inbox, ages, (0,), [version], [[version]], array("d", [0.7]), 0.0, 1.1)
+    same = same and inbox[0] is x and ages == {0: (1.1 - 0.3) / 0.7}
     _, _, infinite = found.sgd(x * np.float32(np.inf), g, x, None, 0.0, 0.0, -0.1, False)
     return same and bytes(after) == bytes(expected + momentum * -0.1) and fine and not infinite

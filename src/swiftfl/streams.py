@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from struct import Struct
 
 import numpy as np
-import numpy.typing as npt
+
+_TWO_NUMBERS = Struct("<2Q")
 
 
 @lru_cache(maxsize=65536)
-def _key(seed: int, purpose: str, client: int) -> npt.NDArray[np.uint64]:
+def _key(seed: int, purpose: str, client: int) -> tuple[int, int]:
     digest = hashlib.blake2b(f"{seed}/{purpose}/{client}".encode(), digest_size=16).digest()
-    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
-
-
-def _position(counter: int) -> npt.NDArray[np.uint64]:
-    return np.array([0, 0, 0, counter], dtype=np.uint64)
+    first, second = _TWO_NUMBERS.unpack(digest)
+    return first, second
 
 
 def stream(seed: int, purpose: str, client: int = -1, counter: int = 0) -> np.random.Generator:
@@ -31,8 +30,9 @@ def stream(seed: int, purpose: str, client: int = -1, counter: int = 0) -> np.ra
     >>> bool((a == stream(7, "shuffle", client=3, counter=2).permutation(5)).all())
     True
     """
-    bits = np.random.Philox(key=_key(seed, purpose, client), counter=_position(counter))
-    return np.random.Generator(bits)
+    key = np.array(_key(seed, purpose, client), dtype=np.uint64)
+    position = np.array([0, 0, 0, counter], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=position))
 
 
 class _Shared:
@@ -40,17 +40,15 @@ class _Shared:
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
-        self._state = self._bits.state
-        self._place = self._state["state"]  # its arrays are copied when a state is set
-        self._position = _position(0)
+        # Numbers are read out of a state one by one, which is quicker from tuples than from arrays.
+        self._place: dict[str, tuple[int, ...]] = {}
+        self._state = {**self._bits.state, "state": self._place, "buffer": (0, 0, 0, 0)}
         self.generator = np.random.Generator(self._bits)
 
-    def move(self, key: npt.NDArray[np.uint64], counter: int) -> np.random.Generator:
-        position = self._position
-        position[3] = counter
+    def move(self, key: tuple[int, int], counter: int) -> np.random.Generator:
         place = self._place
-        place["key"], place["counter"] = key, position
-        self._bits.state = self._state
+        place["key"], place["counter"] = key, (0, 0, 0, counter)
+        self._bits.state = self._state  # type: ignore[assignment]  # its numbers need no arrays
         return self.generator
 
 

@@ -67,8 +67,8 @@ def mix(w: Weights, x: Vector, inbox: Mapping[int, Vector]) -> Vector:
         quick = calls.mix(own, w.of, x, inbox)
         if quick is not None:
             return quick
-    if len(inbox) < len(w.of):
-        own += sum(coefficient for k, coefficient in w.of.items() if k not in inbox)
+    if missing := [coefficient for k, coefficient in w.of.items() if k not in inbox]:
+        own += sum(missing)
     if x.size >= LARGE and is_large(x):
         of = [(coefficient, inbox[k]) for k, coefficient in w.of.items() if k in inbox]
         return combined([(own, x), *of])[0]

@@ -1,21 +1,30 @@
-"""Averages and steps of small vectors in one compiled call: the bits of NumPy, which does what it refuses."""
+"""Fetches, averages and steps of small vectors in one compiled call: the bits of NumPy."""
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import swiftfl
 from swiftfl import small
 from swiftfl.algorithms import Swift
+from swiftfl.costs import Costs
+from swiftfl.engines.ages import FetchedModels
+from swiftfl.engines.simulation import batched_mix
+from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
 from swiftfl.engines.simulation.virtual import VirtualEngine
 from swiftfl.rules import SgdRule, applied
 from swiftfl.sample import Slope
 from swiftfl.vector import Statistics, Vector, Weights, mix
+from swiftfl.verbs import Mix
 from worlds import quadratic_setup
 
 RULES = {
@@ -32,6 +41,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Call it to go on with NumPy."""
 
     def forget() -> None:
+        monkeypatch.setattr(small.calls, "fetch", small._not_here)
         monkeypatch.setattr(small.calls, "mix", small._not_here)
         monkeypatch.setattr(small.calls, "sgd", small._not_here)
 
@@ -91,6 +101,75 @@ REFUSED: dict[str, Callable[[Vector], tuple[object, object, object, object]]] = 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_left_to_numpy(compiled: None, what: str) -> None:
     assert small.calls.mix(*REFUSED[what](vectors(1, 10)[0])) is None
+
+
+@pytest.mark.parametrize("size", [10, 70_000])
+def test_the_weight_of_who_is_missing_stays_with_self(compiled: None, size: int) -> None:
+    """Also where somebody else is in the inbox, whose model is not averaged."""
+    x, other, stranger = np.ones(size, np.float32), np.full(size, 3.0, np.float32), np.zeros(size, np.float32)
+    average = mix(Weights(0.5, {1: 0.25, 2: 0.25}), x, {1: other, 7: stranger})
+    assert (average == 0.75 + 0.75).all()
+    (together,) = batched_mix._product(
+        [Mix(Weights(0.5, {1: 0.25, 2: 0.25}), x, FetchedModels({1: other, 7: stranger}))]
+    )
+    assert (together == average).all()
+
+
+TIMES = st.sampled_from([-math.inf, 0.0, 1.0, 1.5, 2.0])
+"""When versions were sent, of which the newest is the last."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sent=st.lists(st.lists(TIMES, min_size=1, max_size=3), min_size=1, max_size=6),
+    senders=st.lists(st.integers(0, 5), max_size=8),
+    step=st.sampled_from([0.0, 0.7]),
+    now=st.sampled_from([0.5, 1.7, 5.0]),
+)
+def test_a_fetch_is_pythons(sent: list[list[float]], senders: list[int], step: float, now: float) -> None:
+    small.load(compile=True)
+    if not small.loaded():
+        pytest.skip("there is no C compiler here, or Python's headers are missing")
+    costs = Costs(latency=0.3)
+    boxes = Mailboxes(len(sent), np.zeros(3), costs, Links(), 24)
+    boxes._steps = array("d", [step]) * len(sent)
+    boxes.versions = [
+        [Version(t, c, np.full(3, c), t) for c, t in enumerate(sorted(times))] for times in sent
+    ]
+    boxes._newest_versions = [versions[-1] for versions in boxes.versions]
+    asked = tuple(k for k in senders if k < len(sent))
+    quick = boxes.fetch(0, asked, now, 9.1)
+    plain = boxes.fetch(0, list(asked), now, 9.1)  # only tuples are taken
+    assert quick.ages == plain.ages
+    assert list(quick) == list(plain)
+    assert all(quick[k] is plain[k] for k in plain)
+
+
+FETCHES: dict[str, Callable[[], tuple[object, ...]]] = {
+    "senders in a list": lambda: ({}, {}, [0], [V], [[V]], STEPS, 1.0, 1.0),
+    "nobody of that number": lambda: ({}, {}, (1,), [V], [[V]], STEPS, 1.0, 1.0),
+    "a negative number": lambda: ({}, {}, (-1,), [V], [[V]], STEPS, 1.0, 1.0),
+    "a name": lambda: ({}, {}, ("a",), [V], [[V]], STEPS, 1.0, 1.0),
+    "a number without end": lambda: ({}, {}, (10**30,), [V], [[V]], STEPS, 1.0, 1.0),
+    "a version of three": lambda: ({}, {}, (0,), [V[:3]], [[V]], STEPS, 1.0, 1.0),
+    "a version that is none": lambda: ({}, {}, (0,), [None], [[V]], STEPS, 1.0, 1.0),
+    "whole seconds": lambda: ({}, {}, (0,), [(0, 1, V[2], 0.0)], [[V]], STEPS, 1.0, 1.0),
+    "older versions that are none": lambda: ({}, {}, (0,), [V], [[None]], STEPS, -1.0, 1.0),
+    "older versions in a tuple": lambda: ({}, {}, (0,), [V], [(V,)], STEPS, -1.0, 1.0),
+    "too few steps": lambda: ({}, {}, (0,), [V], [[V]], array("d"), 1.0, 1.0),
+    "fewer lists than clients": lambda: ({}, {}, (0,), [V], [], STEPS, 1.0, 1.0),
+    "very many senders": lambda: ({}, {}, (0,) * 300, [V], [[V]], STEPS, 1.0, 1.0),
+    "too few arguments": lambda: ({}, {}),
+}
+V = (0.0, 1, np.zeros(3), 0.0)
+STEPS = array("d", [1.0])
+
+
+@pytest.mark.parametrize("what", FETCHES)
+def test_which_fetches_are_left_to_python(compiled: None, what: str) -> None:
+    asked = FETCHES[what]()
+    assert small.calls.fetch(*asked) is None
+    assert asked[:2] == ({}, {})  # and nothing was put there
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -107,6 +107,6 @@ def _terms(verb: Mix) -> list[tuple[float, Vector]]:
     """Own model first, then the neighbours that are there; the others' weight stays with self."""
     inbox, of = verb.inbox, verb.w.of
     own = verb.w.own
-    if len(inbox) < len(of):
-        own += sum(coefficient for k, coefficient in of.items() if k not in inbox)
+    if missing := [coefficient for k, coefficient in of.items() if k not in inbox]:
+        own += sum(missing)
     return [(own, verb.x), *((coefficient, inbox[k]) for k, coefficient in of.items() if k in inbox)]

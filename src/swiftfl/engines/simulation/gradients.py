@@ -51,8 +51,7 @@ class PendingGradients:
         self._planned: dict[int, PlannedPiece] = {}
         self._queue: deque[PlannedPiece] = deque()  # that nobody has begun
         self._computed: dict[int, Slope] = {}
-        self._last: list[int] = []
-        self.gone_on: Callable[[Sequence[int]], None] | None = None  # is told of clients, a piece at a time
+        self.before_piece: Callable[[int], None] | None = None  # is told how many clients a piece has
         self._loss_sum = 0.0
         self._loss_count = 0
 
@@ -75,9 +74,8 @@ class PendingGradients:
         if i not in self._planned:
             self._plan_with(i)
         piece = self._planned[i]
-        if self.gone_on is not None:
-            self.gone_on(self._last)
-            self._last = piece.clients
+        if self.before_piece is not None:
+            self.before_piece(len(piece.clients))
         if piece.task is None:
             self._queue.remove(piece)
             self._hand_out(piece)

@@ -20,6 +20,7 @@ import numpy as np
 from swiftfl.costs import Costs
 from swiftfl.engines.ages import FetchedModels, Pace
 from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
+from swiftfl.small import calls
 from swiftfl.vector import Vector
 
 _MANY = 4
@@ -85,10 +86,12 @@ class Mailboxes:
         "_links",
         "_newest_versions",
         "_paces",
+        "_same_everywhere",
         "_size",
         "_steps",
         "_to",
-        "_transit",
+        "newest_sent",
+        "transit",
         "versions",
     )
 
@@ -98,18 +101,22 @@ class Mailboxes:
         self._newest_versions = [first] * n  # of each sender: most fetches need no more, and find it at once
         self._paces = [Pace() for _ in range(n)]
         self._steps = array("d", [0.0]) * n  # of the paces: a fetch looks at nothing else of them
+        self.newest_sent = array("d", [-math.inf]) * n
+        """When each client's newest version was sent."""
         self._to: list[Sequence[int]] = [()] * n
         self._links = links
         self._costs = costs
         self._size = size  # of a message, in bytes
-        self._transit = costs.transit(-1, -1, self._size) if costs.same_everywhere else None
+        self._same_everywhere = costs.same_everywhere
+        self.transit = costs.transit(-1, -1, size) if costs.same_everywhere else math.nan
+        """How long every version travels, where that does not depend on who sends it to whom."""
 
     def publish(self, sender: int, version: Version, now: float, to: Sequence[int]) -> None:
         """Put a version on its way; what everybody can see a newer one of is dropped."""
         versions = self.versions[sender]
-        if self._transit is not None:
+        if self._same_everywhere:
             # They stand in the order in which they were sent, and there are hardly ever more than two.
-            sent_by = now - self._transit
+            sent_by = now - self.transit
             while len(versions) > 1 and versions[1][0] <= sent_by:
                 del versions[0]
         elif len(versions) >= _MANY:
@@ -117,6 +124,7 @@ class Mailboxes:
             del versions[: min((self._newest(sender, k, now) for k in to), default=len(versions) - 1)]
         versions.append(version)
         self._newest_versions[sender] = version
+        self.newest_sent[sender] = version[0]
         self._to[sender] = to
         pace = self._paces[sender]
         pace.note(version[1], version[3])
@@ -129,7 +137,7 @@ class Mailboxes:
         inbox, links = FetchedModels(), self._links
         inbox.ages = ages = {}
         until = now if until is None else until
-        if self._transit is None or links.up_since or links.down:
+        if not self._same_everywhere or links.up_since or links.down:
             for sender in senders:
                 position = self._newest(sender, receiver, now)
                 if self._arrived(sender, receiver, position, now) and links.passes(receiver, sender):
@@ -139,8 +147,10 @@ class Mailboxes:
                     if age is not None:
                         ages[sender] = age
             return inbox
-        sent_by = now - self._transit  # the same, for the plain case, without a call: this is a hot path
+        sent_by = now - self.transit  # the same, for the plain case, without a call: this is a hot path
         newest, steps = self._newest_versions, self._steps
+        if calls.fetch(inbox, ages, senders, newest, self.versions, steps, sent_by, until):
+            return inbox
         for sender in senders:
             found = newest[sender]
             if found[0] > sent_by:
@@ -171,15 +181,15 @@ class Mailboxes:
 
     def arrivals_everywhere(self, now: float) -> list[tuple[int, float]] | None:
         """The same of every client's newest model at any other; None where that depends on the receiver."""
-        if self._transit is None or self._links.up_since or self._links.down:
+        if not self._same_everywhere or self._links.up_since or self._links.down:
             return None
         found = []
         for versions in self.versions:
-            newest = next((v for v in reversed(versions) if v.sent <= now - self._transit), None)
+            newest = next((v for v in reversed(versions) if v.sent <= now - self.transit), None)
             if newest is None:
                 found.append((-1, math.nan))
             else:
-                found.append((newest.number, max(0.0, newest.sent + self._transit)))
+                found.append((newest.number, max(0.0, newest.sent + self.transit)))
         return found
 
     def _newest(self, sender: int, receiver: int, now: float) -> int:
@@ -212,9 +222,7 @@ class Mailboxes:
     def forget_before(self, sender: int, time: float) -> None:
         """None of the receivers will fetch before this time: give up models that are superseded then."""
         versions = self.versions[sender]
-        if self._transit is None:
-            return
-        sent_by = time - self._transit
+        sent_by = time - self.transit
         for position in range(len(versions) - 1, 0, -1):
             if versions[position][0] <= sent_by:
                 for k in range(position):
@@ -244,6 +252,7 @@ class Mailboxes:
             [_version(item) for item in kept.items()] for kept in saved.items(len(self.versions))
         ]
         self._newest_versions = [kept[-1] if kept else _NONE for kept in self.versions]
+        self.newest_sent = array("d", (newest[0] for newest in self._newest_versions))
 
     def paces(self) -> list[list[list[object]]]:
         """How long each publisher's steps are, as plain values."""

@@ -8,8 +8,7 @@ One that needs a gradient or other clients is answered with PARKED: its client g
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
 from swiftfl.engines.simulation.meetings import Meetings
 from swiftfl.engines.simulation.record import Answer, ClientRecord
 from swiftfl.engines.simulation.senders import Senders
+from swiftfl.engines.simulation.superseded import SupersededModels
 from swiftfl.engines.terms import Terms
 from swiftfl.vector import Vector, mix
 from swiftfl.verbs import (
@@ -87,11 +87,11 @@ class VerbServing:
         self.helpers = Helpers(setup.workload, setup.workers, x0)
         self.gradients = PendingGradients(self.records, setup.workload, x0.nbytes, self.helpers)
         self.mixes = BatchedMixes(self.records, setup.keep_buffers, x0.nbytes)
-        if timed_gradients and not changing and n * x0.nbytes >= MANY_BYTES:
-            self.gradients.gone_on = self._forget_versions
-            self._unlooked = [0] * n  # looks of receivers until a client's models are looked through again
         self.links = Links()
         self.mailboxes = Mailboxes(n, self.first_message, costs, self.links, self.model_size)
+        if timed_gradients and not changing and costs.same_everywhere and n * x0.nbytes >= MANY_BYTES:
+            superseded = SupersededModels(self.records, self.mailboxes, self.events)
+            self.gradients.before_piece = superseded.after
         self.meetings = Meetings(
             self.records,
             costs,
@@ -139,28 +139,6 @@ class VerbServing:
         now = clock.now
         version = Version(now, verb.version, x, now if self.timed_gradients else float(self.iteration))
         self.mailboxes.publish(record.index, version, self.now, verb.to)
-
-    def _forget_versions(self, clients: Sequence[int]) -> None:
-        """These clients have gone on: give up models that are superseded before anybody can fetch them.
-
-        Of a client's own models, and of a neighbour's when about all who fetch from it have gone on.
-        """
-        unlooked, mailboxes = self._unlooked, self.mailboxes
-        for i in clients:
-            if i >= 0:
-                self._forget_superseded(i)
-                for k in mailboxes.receivers(i):
-                    unlooked[k] -= 1
-                    if unlooked[k] <= 0:
-                        unlooked[k] = len(mailboxes.receivers(k))
-                        self._forget_superseded(k)
-
-    def _forget_superseded(self, i: int) -> None:
-        """Of a million clients nothing is in a cache: as little as possible is asked of each receiver."""
-        mailboxes = self.mailboxes
-        if len(mailboxes.versions[i]) > 1:
-            looks = map(self.events.times.__getitem__, mailboxes.receivers(i))
-            mailboxes.forget_before(i, min(looks, default=math.inf))
 
     def time_of(self, record: ClientRecord) -> float:
         """By which ages are counted: the client's clock, or iterations where nothing takes time."""
