@@ -43,10 +43,14 @@ class Proxy:
         while True:
             try:
                 here, _ = self._listener.accept()
-                there = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
                 if self._listener.fileno() < 0:
                     return
+                continue
+            try:
+                there = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:  # nobody listens there any more, or not yet
+                here.close()
                 continue
             if self._cut:
                 here.close()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from nodes import LIMIT, Federation, setup_of, until
 
 from swiftfl.errors import UserError
+from swiftfl.federation import membership
 from swiftfl.federation import node as federation_node
 from swiftfl.federation.connection import Connection
+from swiftfl.federation.consensus import TreeMean
 from swiftfl.federation.membership import InfluencePolicy
 from swiftfl.federation.node import Node, node_setup
+from swiftfl.graph.census import RENEWAL, CensusResult, Share
+from swiftfl.transports.messages.message import Message
 from swiftfl.transports.wire import Refusal
 
 pytest.importorskip("zenoh")
@@ -113,6 +120,71 @@ def test_a_consensus_is_the_mean_of_all_models_everywhere(square: Federation) ->
         assert each.newest is not None
         assert each.newest.nodes == 4
         np.testing.assert_allclose(each.newest.x, mean, rtol=1e-5, atol=1e-7)
+
+
+def test_a_consensus_that_another_census_came_in_the_way_of_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_BEGIN_AGAIN", 0.5)
+    pair = Federation(tmp_path, 2, ((0, 1),))
+    try:
+        nodes = [pair.start(0), pair.start(1)]
+        pair.settle(0, 1)
+        first = nodes[0].membership
+        begin = first._begin
+
+        def overtaken(purpose: int) -> None:
+            monkeypatch.setattr(first, "_begin", begin)
+            begin(purpose)
+            begin(RENEWAL)  # under a larger epoch
+
+        monkeypatch.setattr(first, "_begin", overtaken)
+        first.want_consensus()
+        until(lambda: all(node.membership.consensus.newest for node in nodes), "the consensus")
+        until(lambda: first._awaited is None, "the end of waiting for it")
+    finally:
+        pair.close()
+
+
+class Posted:
+    """The thread that moves messages, in the hands of a test."""
+
+    def __init__(self) -> None:
+        self.moving = contextlib.nullcontext()
+        self.doorbell = SimpleNamespace(wake=lambda: None)
+        self.receives: list[tuple[Any, Any]] = []
+        self.published = (np.zeros(3), 1)
+        self.progress = self
+
+    def receive(self, data: Any, k: int, tag: int, arrived: Any) -> None:
+        self.receives.append((data, arrived))
+
+
+def test_a_mean_that_arrives_while_another_thread_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    posted = Posted()
+    mean: Any = TreeMean(posted)  # type: ignore[arg-type]
+    share = Share(0.5, 0.5)
+    result = CensusResult(7, 1, 2, True, share, share, (1,), parent=1, children=())
+    monkeypatch.setattr(mean, "_send", lambda *arguments: None)
+    mean.begin(result)
+    (data, arrived) = posted.receives.pop()
+    arrived(0)  # what has come is damaged: it is waited for again
+    mean.advance()
+    (data, arrived) = posted.receives.pop()
+    message = Message(3, np.float64)
+    message.fill(np.arange(3.0), version=7)
+    data[:] = message.data
+    vector = Message.vector.fget  # type: ignore[attr-defined]
+
+    def looked_at_meanwhile(self: Message) -> Any:
+        mean.advance()
+        return vector(self)
+
+    monkeypatch.setattr(Message, "vector", property(looked_at_meanwhile))
+    arrived(message.filled.size)
+    mean.advance()
+    assert mean.newest is not None
+    assert mean.newest.x.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_measured_influence_keeps_the_objective(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """The average of all models, without a server: sums go up the tree of a census, the mean comes down.
 
 So it is exact but for rounding, and two models pass along each edge of the tree. If somebody is lost
-meanwhile, nothing comes of it, and whoever wanted it begins again. Every node takes part with the model that
-it published last, and goes on training.
+meanwhile, nothing comes of it, and whoever wanted it begins again (`NodeMembership`). Every node takes part
+with the model that it published last, and goes on training.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import TREE_MEAN, TREE_SUM
 from swiftfl.vector import Vector, finite
+
+_DAMAGED = -1
+"""In place of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class TreeMean:
         self._sums: dict[int, Vector] = {}
         self._mean: Vector | None = None
         self._posted: set[tuple[int, int]] = set()  # receives that wait, by neighbour and channel
-        self._came: list[tuple[int, int, int, Vector]] = []  # neighbour, channel, epoch, vector
+        # Neighbour, channel, epoch, vector; put there by the thread that moves messages.
+        self._came: deque[tuple[int, int, int, Vector]] = deque()
         self.newest: ConsensusModel | None = None
 
     @property
@@ -59,12 +64,12 @@ class TreeMean:
 
     def advance(self) -> None:
         """Take in what has come, and pass on what can be."""
-        came, self._came = self._came, []
         result = self._result
-        for k, tag, epoch, x in came:
+        while self._came:
+            k, tag, epoch, x = self._came.popleft()
             if result is None or epoch != result.epoch:
                 if result is not None:
-                    self._receive(k, tag)  # it was of an older one
+                    self._receive(k, tag)  # it was of an older one, or damaged
             elif tag == TREE_SUM:
                 self._sums[k] = x
             else:
@@ -107,5 +112,7 @@ class TreeMean:
             self._posted.discard((k, tag))
             if message.is_whole(count):
                 self._came.append((k, tag, message.version, message.vector.copy()))
+            else:
+                self._came.append((k, tag, _DAMAGED, np.empty(0)))
 
         return arrived

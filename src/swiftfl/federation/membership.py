@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from swiftfl.engines.assignment import Assignment
 from swiftfl.engines.live.selecting import OwnSelection
 from swiftfl.engines.live.status import StatusTable
 from swiftfl.engines.terms import Terms
 from swiftfl.federation.connection import Connection
-from swiftfl.federation.consensus import TreeMean
+from swiftfl.federation.consensus import ConsensusModel, TreeMean
 from swiftfl.graph.census import (
     CONSENSUS,
     FIRST_KIND,
@@ -37,6 +38,8 @@ from swiftfl.transports.base import SmallMessage
 _LOOK_EVERY = 0.02  # seconds
 _RATE_CHANGED = 1.25  # by this factor since the last epoch, and at least so many seconds ago:
 _MEASURE_EVERY = 5.0
+_BEGIN_AGAIN, _TRIES = 10.0, 6
+"""Seconds after which a consensus whose census is not over is begun again, and how often that is tried."""
 # What neighbours say of epochs is believed up to about as many as there can have been, so that nobody can
 # use them up; a node whose clock is wrong believes a few more than it knows of.
 _YEAR_2026, _EPOCHS_PER_SECOND, _EPOCHS_AHEAD = 1767225600, 10, 1000
@@ -50,6 +53,14 @@ class InfluencePolicy:
     given: float
     measured: bool = False
     keep_objective: bool = False
+
+
+class AwaitedConsensus(NamedTuple):
+    """One that this node has begun: the newest before, until when its census should be over, tries left."""
+
+    before: ConsensusModel | None
+    until: float
+    tries: int
 
 
 class NodeMembership:
@@ -75,6 +86,7 @@ class NodeMembership:
         self._terms: list[Terms] = []
         self._lock = threading.Lock()
         self._wanted = False  # a consensus
+        self._awaited: AwaitedConsensus | None = None
         self._refused: dict[tuple[int, int], str] = {}  # the last one, by sender and kind
         self._closing = threading.Event()
         self.assignment: Assignment | None = None
@@ -96,6 +108,7 @@ class NodeMembership:
 
     def want_consensus(self) -> None:
         """Begin to average the models of all who can be reached."""
+        self._awaited = None
         self._wanted = True
         self.connection.changed.set()
 
@@ -123,8 +136,13 @@ class NodeMembership:
             self._tell_changes(view)
             self._seen = view
             self._begin(RENEWAL)
+            if self._awaited is not None and self._awaited.tries > 1:
+                self._wanted = True  # whoever was to take part is not there any more, or anew
         elif self._wanted and not self._settling:
             self._wanted = False
+            tries = _TRIES if self._awaited is None else self._awaited.tries - 1
+            until = time.monotonic() + _BEGIN_AGAIN
+            self._awaited = AwaitedConsensus(self.consensus.newest, until, tries)
             self._begin(CONSENSUS)
         elif self._rate_has_changed():
             self._begin(RENEWAL)
@@ -144,6 +162,20 @@ class NodeMembership:
         for terms in self._selection.take(news):
             self._adopt(terms)
         self.consensus.advance()
+        self._look_after_consensus()
+
+    def _look_after_consensus(self) -> None:
+        """Begin the one that this node was asked for again, if another census came in its way."""
+        awaited = self._awaited
+        if awaited is None or self._wanted:
+            return
+        if self.consensus.newest is not awaited.before:
+            self._awaited = None
+        elif self.consensus.under_way is None and time.monotonic() > awaited.until:
+            if awaited.tries > 1:
+                self._wanted = True
+            else:
+                self._awaited = None
 
     def _is_sound(self, k: int, message: SmallMessage) -> bool:
         """Whether a message of a census is taken in; one that is not is counted, once."""
