@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from swiftfl.files import cache_folder, sync_folder
+from swiftfl.files import cache_folder, sync, sync_folder
 
 _log = logging.getLogger(__name__)
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC")
@@ -69,9 +69,8 @@ class CSource:
             made = Path(beside) / "made.so"
             _compile([_compiler(), *self._options, str(self._file), "-o", str(made), "-lm"])
             made.chmod(0o700)  # whatever the umask is
-            with made.open("rb+") as stream:
-                file = folder / f"{name}-{_digest(stream.read())}.so"
-                os.fsync(stream.fileno())  # or its name might be on the disk before its content
+            sync(made)  # or its name might be on the disk before its content
+            file = folder / f"{name}-{_digest(made.read_bytes())}.so"
             made.replace(file)  # whoever is quicker: both are the same
         sync_folder(folder)
         return _refuse_of_others(file)
