@@ -1,6 +1,6 @@
 """The host's part of one live step of a large model, in copies of the model; and live rings of ResNet-18.
 
-    python benchmarks/large.py [--steps 15] [--millions 0.1 1 11.2 23.5] [--rings]
+    python benchmarks/large.py [--steps 15] [--millions 0.1 1 11.2 23.5] [--rings] [--gradients]
 
 Part 1: one client of a ring in this process, whose two neighbours have published, takes steps of SWIFT C_0
 with momentum over shared memory. Its module has 20 layers and running buffers, and a loss whose gradient is
@@ -11,6 +11,10 @@ the model: what else runs on the machine slows both. Target at 11.2 million: 8 c
 
 Part 2 (`--rings`): real gradients, a process per client: 16 clients with thin ResNet-18, 4 with the
 real one, against the same steps without communication. Target: 1.05.
+
+`--gradients`, alone: ways to have the gradient in one vector, each with its own module, in turn: CPU time
+(medians), the most memory that torch holds meanwhile in copies of the model, and whether the bits are those
+of the first way.
 """
 
 from __future__ import annotations
@@ -22,14 +26,18 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from statistics import mean
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 
 import swiftfl
 from live import Alone
@@ -42,11 +50,17 @@ from swiftfl.engines.live.client import LiveClient
 from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import recipe
 from swiftfl.graph import communication_coefficients
+from swiftfl.recycled import like
 from swiftfl.reproduce.live_baseline import Spent, run_locally
 from swiftfl.rules import SgdRule
 from swiftfl.sample import Batch
 from swiftfl.schedule import constant, every
+from swiftfl.vector import Vector
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, Verb
+from swiftfl.workload.collected import CollectedGradient
+from swiftfl.workload.flat import layout
+from swiftfl.workload.memory import keep_freed_memory
+from swiftfl.workload.models import model as model_of
 from swiftfl.workload.module import ModuleWorkload
 
 LAYERS = 20
@@ -173,13 +187,113 @@ def ring(clients: int, model: str, batch: int, samples: int) -> None:
     print(f"SWIFT C_0 against the floors: time {ratio:.3f}, CPU {of_cpu:.3f}")
 
 
+Loss = Callable[[nn.Module], Tensor]
+Take = Callable[[Vector], Vector]
+"""The gradient of a module at its present values; like this vector, which has its size."""
+
+
+def joined(module: nn.Module, loss: Loss) -> Take:
+    """As workloads did it before: all pieces, then one vector of them, whose tail for buffers is 0."""
+    owned, count = list(module.parameters()), layout(module).trainable
+
+    def take(x: Vector) -> Vector:
+        grads = torch.autograd.grad(loss(module), owned, allow_unused=True, materialize_grads=True)
+        pieces = [grad.reshape(-1) for grad in grads]
+        g = like(x)
+        assert pieces[0].device.type == "cpu"
+        torch.cat(pieces, out=torch.from_numpy(g)[:count])
+        g[count:] = 0
+        return g
+
+    return take
+
+
+def into_views(module: nn.Module, loss: Loss) -> Take:
+    """The vector is set to 0, and the backward pass adds to views of it."""
+    owned, pieces = list(module.parameters()), layout(module).parameters
+
+    def take(x: Vector) -> Vector:
+        g = like(x)
+        flat = torch.from_numpy(g).zero_()
+        for parameter, piece in zip(owned, pieces, strict=True):
+            parameter.grad = flat[piece.start : piece.stop].view(piece.shape)
+        torch.autograd.backward(loss(module))
+        module.zero_grad()
+        return g
+
+    return take
+
+
+def collected(module: nn.Module, loss: Loss) -> Take:
+    """As workloads do it: large pieces are copied while the backward pass goes on, small ones after it."""
+    way = CollectedGradient(list(module.parameters()), layout(module).parameters)
+    return lambda x: way.of(loss(module), x)
+
+
+def compare_gradients(name: str, make: Callable[[], nn.Module], loss: Loss, steps: int) -> None:
+    """Print a row for each way; each has a module of its own with the same values."""
+    ways: dict[str, Take] = {}
+    for way in (joined, into_views, collected):
+        torch.manual_seed(0)
+        ways[way.__name__] = way(make().train(), loss)
+    x = np.zeros(layout(make()).trainable, np.float32)
+    taken: defaultdict[str, list[float]] = defaultdict(list)
+    for step in range(steps + 3):
+        order = list(ways)[step % 3 :] + list(ways)[: step % 3]  # whom each comes after matters, too
+        for way_name in order:
+            seconds = timed(partial(ways[way_name], x))
+            if step >= 3:
+                taken[way_name].append(seconds)
+    first = ways["joined"](x)
+    for way_name, take in ways.items():
+        held = most_held(partial(take, x))
+        bits = "same" if bytes(take(x)) == bytes(first) else "others"
+        middle = 1e3 * statistics.median(taken[way_name])
+        print(
+            f"{name:18} {x.size:12,}  {way_name:12}{middle:9.3f} {held / x.nbytes:9.2f}   {bits}", flush=True
+        )
+
+
+def gradient_ways(steps: int) -> None:
+    """Print the comparison: layers with next to no gradient, an MLP, and ResNet-18, whose pass is long."""
+    keep_freed_memory()  # as workloads do
+    few, images = torch.randn(4, 8), torch.randn(4, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    digits = torch.randn(32, 784)
+    print(f"{'module':18} {'parameters':>12}  {'way':12}{'ms':>9} {'held':>9}   bits")
+    for size, times in ((100_000, 40), (11_200_000, 1)):
+        make = partial(Layers, size)
+        compare_gradients("layers", make, lambda m: nearly_nothing(m, (few, few)), times * steps)
+    mlp, resnet = model_of("mlp", (784,), 10), model_of("resnet18", (3, 32, 32), 10)
+    zeros = torch.zeros(32, dtype=torch.long)
+    compare_gradients("mlp", mlp, lambda m: functional.cross_entropy(m(digits), zeros), 40 * steps)
+    compare_gradients("resnet18", resnet, lambda m: functional.cross_entropy(m(images), zeros[:4]), steps)
+
+
+def most_held(act: Callable[[], object]) -> int:
+    """Bytes of torch's memory that are held at once, beside what was there before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        act()
+    kineto = profiled.profiler
+    assert kineto is not None
+    assert kineto.kineto_results is not None
+    events = [each for each in kineto.kineto_results.events() if each.name() == "[memory]"]
+    held: npt.NDArray[np.int64] = np.cumsum(
+        [each.nbytes() for each in sorted(events, key=lambda each: each.start_ns())]
+    )
+    return int(held.max(initial=0))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--millions", type=float, nargs="*", default=[0.1, 1, 11.2, 23.5])
     parser.add_argument("--rings", action="store_true", help="part 2 as well: some minutes")
+    parser.add_argument("--gradients", action="store_true", help="only ways to have a gradient in one vector")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.gradients:
+        gradient_ways(given.steps)
+        return
     heads = "".join(f"{head:>9}" for head in ("publish", "gradient", "mix", "rest", "all"))
     print("The host's part of one live step (SWIFT C_0 on a ring, momentum): CPU time, medians")
     print(f"{'':15}{'copies of the model':^45}   {'milliseconds':^45}")

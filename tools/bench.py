@@ -34,7 +34,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "slow_client": (),
     "memory": ("--minutes", "2"),
     "slow_links": ("--steps", "20"),
-    "large": ("--steps", "9", "--millions", "11.2"),
+    "large": ("--steps", "9", "--millions", "11.2", "--rings"),
     "optimizer": (),
     "watching": (),
     "dashboard": (),
@@ -62,7 +62,7 @@ LEARNING: dict[str, tuple[str, ...]] = {
 """The others: tables of what is learnt, counted or predicted."""
 LIMIT = 900.0
 """Seconds after which a benchmark is ended,"""
-LIMITS = {"million": 2400.0}
+LIMITS = {"million": 2400.0, "large": 1500.0}
 """but for those that may take longer."""
 
 
@@ -140,6 +140,12 @@ CLAIMS = (
           r"^\s*11\.2\s+" + r"[\d.]+\s+" * 5 + NUMBER, 8.0, against="a copy"),
     Claim("11.2 million parameters: publish, copies", "large", rf"^\s*11\.2\s+[\d.]+\s+{NUMBER}", 1.1,
           against="a copy"),
+    *(
+        Claim(f"a live ring of {clients} clients with {title}: a step", "large",
+              rf"^{clients} clients, ring, {model} (?:.*\n){{4}}SWIFT C_0 against the floors: time {NUMBER}",
+              1.05, against="no communication")
+        for clients, model, title in ((16, "thin_resnet18", "thin ResNet-18"), (4, "resnet18", "ResNet-18"))
+    ),
     Claim("facts of a simulated run: a step", "watching", rf"median ratio {NUMBER}", 1.05, against="without"),
     Claim("facts of a live run, % of a step (MLP)", "watching", rf"^live, mlp:.*us, {NUMBER}%", 1.0),
     Claim("gossipy's simulator, logistic: our updates", "rivals",
@@ -161,10 +167,16 @@ def run(program: str, options: Sequence[str], title: str) -> tuple[str, str]:
     print(f"\n== {title}: benchmarks/{program}.py {' '.join(options)}", flush=True)
     command = [sys.executable, str(BENCHMARKS / f"{program}.py"), *options]
     lines: list[str] = []
+    late = threading.Event()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         limit = LIMITS.get(program, LIMIT)
-        ended = threading.Timer(limit, lambda: os.killpg(process.pid, signal.SIGKILL))
-        ended.start()
+
+        def end() -> None:
+            late.set()
+            os.killpg(process.pid, signal.SIGKILL)
+
+        timer = threading.Timer(limit, end)
+        timer.start()
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -174,11 +186,17 @@ def run(program: str, options: Sequence[str], title: str) -> tuple[str, str]:
             os.killpg(process.pid, signal.SIGKILL)
             raise
         finally:
-            ended.cancel()
-    code = process.returncode
-    if code == -signal.SIGKILL:
-        return "".join(lines), f"was ended after {limit:g} s"
-    return "".join(lines), "" if code == 0 else f"ended with code {code}"
+            timer.cancel()
+    return "".join(lines), _wrong(process.returncode, limit if late.is_set() else None)
+
+
+def _wrong(code: int, limit: float | None) -> str:
+    """What went wrong with a program; `limit` if it was ended after so many seconds."""
+    if code == -signal.SIGKILL and limit is not None:
+        return f"was ended after {limit:g} s"
+    if code < 0:  # such as by a machine that has no memory left
+        return f"was killed (signal {-code})"
+    return "" if code == 0 else f"ended with code {code}"
 
 
 def table(

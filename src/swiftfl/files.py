@@ -108,7 +108,7 @@ def reported(path: Path, verb: str = "write") -> Iterator[None]:
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable, where its file system can do that."""
     with contextlib.suppress(OSError):
-        _sync(folder)
+        sync(folder)
 
 
 def remove_stale(folder: Path) -> list[Path]:
@@ -177,11 +177,12 @@ def _create(temporary: Path, data: str | bytes | Callable[[Path], None], allowed
             os.fsync(handle)
             return mode
     data(temporary)  # may have put another file there, with permissions of its own
-    _sync(temporary)
+    sync(temporary)
     return mode
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have the content of a file on the disk, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -81,6 +81,7 @@ def shift(out: Vector, half: Vector, now: Vector, before: Vector, scale: float) 
     if found is not None:
         places = [_place(array) for array in (out, half, now, before)]
         return bool(found(*places, out.size, scale, _streams(out)))
+    same_shapes(out, half, now, before)
     fine = True
     for start in range(0, out.size, BLOCK):
         part = slice(start, start + BLOCK)
@@ -131,14 +132,26 @@ def why_not_compiled() -> str:
 
 
 def _function(name: str, *vectors: Vector) -> Any:
-    """The compiled function, if it can take these vectors."""
+    """The compiled function, if it can take these vectors: it would read past the end of a shorter one."""
     library = _library()
     kind = _NAMES.get(vectors[0].dtype)
     if library is None or kind is None:
         return None
-    if any(v.dtype != vectors[0].dtype or not v.flags.c_contiguous for v in vectors):
+    dtype, shape = vectors[0].dtype, vectors[0].shape
+    if any(v.dtype != dtype or v.shape != shape or not v.flags.c_contiguous for v in vectors):
         return None
     return getattr(library, f"{name}_{kind}")
+
+
+def same_shapes(*vectors: Vector) -> None:
+    """Refuse what NumPy's blocks would not see: a longer vector, or one of whose block one number is left.
+
+    Raises:
+        ValueError: if the shapes differ.
+    """
+    if any(v.shape != vectors[0].shape for v in vectors):
+        shapes = " ".join(str(v.shape) for v in vectors)
+        raise ValueError(f"operands could not be broadcast together with shapes {shapes}")
 
 
 def _place(array: Vector | None) -> ctypes.c_void_p:
@@ -150,6 +163,7 @@ def _streams(out: Vector) -> bool:
 
 
 def _combine_in_blocks(out: Vector, terms: Sequence[tuple[float, Vector]]) -> bool:
+    same_shapes(out, *(x for _, x in terms))
     spare = np.empty(min(BLOCK, out.size), dtype=out.dtype)
     (own, x), *others = terms
     fine = True

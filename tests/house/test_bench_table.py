@@ -21,7 +21,17 @@ PRINTED = {
     "copy   0.0432 /   0.1121   publish/copy 1.73 (copy + 0.15 ms: kept)   fetch (0.1 ms: kept)\n"
     " 45.0 MB  well                    publish   3.6690 /   8.3849   fetch   0.0388 /   0.0948   "
     "copy   3.9111 /   8.3029   publish/copy 0.94 (1.5 copies: kept)   fetch (0.1 ms: kept)\n",
-    "large": "  11.2    4.080     1.32     2.50     2.11     2.39     8.32        5.40    10.20     8.59\n",
+    "large": "  11.2    4.080     1.32     2.50     2.11     2.39     8.32        5.40    10.20     8.59\n"
+    "\n16 clients, ring, thin_resnet18 (176,554 numbers), 12 steps of 16\n"
+    "floor        ms per step     110.1  communication    0.00  CPU      13.7\n"
+    "SWIFT C_0    ms per step     113.0  communication    0.71  CPU      14.0\n"
+    "floor again  ms per step     111.3  communication    0.00  CPU      13.8\n"
+    "SWIFT C_0 against the floors: time 1.021, CPU 1.018\n"
+    "\n4 clients, ring, resnet18 (11,183,562 numbers), 12 steps of 16\n"
+    "floor        ms per step     910.1  communication    0.00  CPU     455.0\n"
+    "SWIFT C_0    ms per step     992.0  communication   31.10  CPU     480.0\n"
+    "floor again  ms per step     915.9  communication    0.00  CPU     457.1\n"
+    "SWIFT C_0 against the floors: time 1.086, CPU 1.053\n",
     "watching": "virtual, 1,000 clients: 42.3 us per step without facts, 43.6 with; median ratio 1.045\n"
     "live, mlp: a step takes 900 us, its facts 2.10 us, 0.23%; 17 MB per client-hour\n",
     "startup": "the smallest run takes 2.31 of import torch (2.20 of the processor; at most 2.5: kept)\n"
@@ -58,6 +68,10 @@ def test_values_verdicts_and_what_was_not_measured(bench: ModuleType) -> None:
     assert rows["fetch, 0.4 MB, ms"][-2:] == ["0.0104", "kept"]
     assert rows["11.2 million parameters: the host's part, copies"][-4:] == ["8.32", "a", "copy", "MISSED"]
     assert rows["11.2 million parameters: publish, copies"][-4:] == ["1.32", "a", "copy", "MISSED"]
+    thin = rows["a live ring of 16 clients with thin ResNet-18: a step"]
+    assert thin[-4:] == ["1.021", "no", "communication", "kept"]
+    real = rows["a live ring of 4 clients with ResNet-18: a step"]
+    assert real[-4:] == ["1.086", "no", "communication", "MISSED"]
     assert rows["facts of a live run, % of a step (MLP)"][-2:] == ["0.23", "kept"]
     assert rows["smallest run, wall clock"][-4:] == ["2.31", "import", "torch", "kept"]
     assert rows["D-SGD under MPI, over its floor"][-5:] == ["0.994", "the", "authors'", "code", "kept"]
@@ -72,6 +86,33 @@ def test_what_was_not_measured_has_its_reason(bench: ModuleType) -> None:
     assert "not measured: gossipy: skipped" in rows["gossipy's simulator, MLP: our updates"]
     assert "not measured: ended with code 1" in rows["MPI, D-SGD: an epoch"]
     assert "not measured: it was not printed" in rows["simulator, CNN 28x28, n = 100, two processes"]
+
+
+def test_a_ring_that_was_not_finished_has_no_value_of_another(bench: ModuleType) -> None:
+    first, second = PRINTED["large"].split("\n\n")[1:]
+    printed = first[: first.index("floor again")] + "\n" + second
+    rows = {line.split("  ")[0]: line for line in bench.table({"large": printed})[1:]}
+    assert "it was not printed" in rows["a live ring of 16 clients with thin ResNet-18: a step"]
+    assert "1.086" in rows["a live ring of 4 clients with ResNet-18: a step"]
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("print('done')", ""),
+        ("print('done', flush=True); import time; time.sleep(600)", "was ended after 5 s"),
+        ("print('done', flush=True); import os; os.kill(os.getpid(), 9)", "was killed (signal 9)"),
+        ("print('done', flush=True); import os; os.kill(os.getpid(), 11)", "was killed (signal 11)"),
+        ("print('done'); raise SystemExit(3)", "ended with code 3"),
+    ],
+)
+def test_how_a_benchmark_ended_is_told(
+    code: str, wrong: str, bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "short.py").write_text(code)
+    monkeypatch.setattr(bench, "BENCHMARKS", tmp_path)
+    monkeypatch.setattr(bench, "LIMITS", {"short": 5.0 if "sleep" in code else 600.0})
+    assert bench.run("short", (), "a test") == ("done\n", wrong)
 
 
 def test_every_claim_is_of_a_benchmark(bench: ModuleType) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -29,7 +29,7 @@ from swiftfl.client import Client, State
 from swiftfl.engines.live.saves import read_all
 from swiftfl.rules import SgdRule, UpdateRule
 from swiftfl.vector import Memory, Vector
-from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
+from swiftfl.verbs import Exchange, Fetch, Gradient, Mix, Publish, Verb, WaitFree
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,35 @@ def test_a_wait_free_algorithm_of_ones_own_stops_at_once_saves_and_resumes(tmp_p
         assert steps(engine) == [81.0] * 4
         live = engine.models
     check_replay(setup, folder, live)
+
+
+@dataclass(frozen=True)
+class Short(Lazy):
+    """One that sends a part of its model from its fourth step on: published, or exchanged in rounds."""
+
+    def step(self, me: Client, s: State) -> Generator[Verb, object, State]:  # type: ignore[override]
+        x = s.x[:100].copy() if s.c > 3 else s.x
+        inbox: Mapping[int, Vector]
+        if self.in_rounds:
+            inbox = yield from Exchange(x, me.neighbours, round=s.c)
+        else:
+            yield from Publish(x, me.neighbours, version=s.c)
+            inbox = yield from Fetch(me.neighbours)
+        return State((yield from Mix(me.w, s.x, inbox)), s.c + 1, s.memory)
+
+
+@dataclass(frozen=True)
+class ShortInRounds(Short):
+    in_rounds: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize("algorithm", [Short(), ShortInRounds()])
+def test_a_vector_of_another_length_is_refused_in_one_line(algorithm: Short) -> None:
+    with running(live_setup(algorithm, epochs=2, dimension=70_000)) as engine:
+        until(lambda: bool(events(engine, "lost")), "the refusal")
+        reason = events(engine, "lost")[0]["reason"]
+    assert reason.startswith("lazy sends a vector of shape (100,) at step 4, but its messages have 70000 ")
+    assert "\n" not in reason
 
 
 @dataclass(frozen=True)

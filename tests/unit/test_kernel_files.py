@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
+import subprocess
+import sys
 import sysconfig
 import threading
 from pathlib import Path
@@ -32,6 +35,28 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def compiled_file() -> Path:
     return CSource("kernels.c").compiled()
+
+
+DAMAGES = ("empty", "no library", "cut to 3000 bytes", "a byte is missing", "a byte is another")
+
+
+def damaged(file: Path, damage: str) -> None:
+    """Put something else into a library: as a new file, since this process may have loaded the old one."""
+    whole = bytearray(file.read_bytes())
+    other = whole.copy()
+    other[len(whole) // 2] ^= 0xFF
+    contents = (b"", b"no library", whole[:3000], whole[:-1], other)
+    file.unlink()
+    file.write_bytes(dict(zip(DAMAGES, contents, strict=True))[damage])
+    file.chmod(0o700)
+
+
+def run_apart(cache: Path, code: str) -> None:
+    """Run Python in a process of its own that has this cache folder."""
+    place = "from pathlib import Path; from swiftfl import compiling; "
+    place += f"compiling.cache_folder = lambda name: Path({str(cache)!r}) / name; "
+    done = subprocess.run([sys.executable, "-c", place + code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 kernels_library = kernels._library.__wrapped__
@@ -70,16 +95,77 @@ def test_what_others_may_write_to_is_not_loaded(
 
 
 @needs_compiler
-@pytest.mark.parametrize("content", [b"", b"no library", b"\x7fELF" + bytes(200)])
-def test_half_a_file_is_made_anew(content: bytes, cache: Path) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_half_a_file_is_made_anew(damage: str, cache: Path) -> None:
     file = compiled_file()
     whole = file.read_bytes()
-    file.unlink()
-    file.write_bytes(content)
-    file.chmod(0o700)
-    assert kernels_library() is not None
+    damaged(file, damage)
+    assert CSource("kernels.c").found() is None
+    # In a process of its own: a library that is cut off ends it with a signal when it is loaded.
+    run_apart(cache.parent, "from swiftfl import kernels; assert kernels.compiled()")
     assert file.read_bytes() == whole
     assert kernels.why_not_compiled() == ""
+
+
+@needs_compiler
+def test_a_whole_file_that_cannot_be_loaded_is_made_anew(cache: Path) -> None:
+    """As one that was made where the C library is a newer one."""
+    file, content = compiled_file(), b"no library"
+    whole = file.read_bytes()
+    file.unlink()
+    start = file.stem.rsplit("-")[0]
+    other = cache / f"{start}-{compiling._digest(content)}.so"
+    other.write_bytes(content)
+    other.chmod(0o700)
+    assert CSource("kernels.c").found() == other
+    assert kernels_library() is not None
+    assert [each.read_bytes() for each in cache.iterdir()] == [whole]
+
+
+@needs_compiler
+def test_a_compiled_file_is_on_the_disk_before_it_has_its_name(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def noted_sync(handle: int) -> None:
+        done.append("folder" if Path(f"/proc/self/fd/{handle}").resolve().is_dir() else "file")
+        sync(handle)
+
+    def noted_replace(self: Path, target: Path) -> Path:
+        done.append("name")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    compiled_file()
+    assert done == ["file", "name", "folder"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "kernels.c:3:10: fatal error: nothing.h: No such file\ncompilation terminated.",
+            "fatal error: nothing",
+        ),
+        ("a licence is needed\nand has expired\n\n", "and has expired"),
+        ("", "it does not say why"),
+    ],
+)
+def test_why_a_compiler_failed_is_told(
+    said: str, why: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "said").write_text(said)
+    (tmp_path / "cc").write_text(f"#!/bin/sh\ncat {tmp_path}/said >&2\nexit 3\n")
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    told = kernels.why_not_compiled()
+    assert told.startswith(f"{tmp_path}/cc ended with code 3: ")
+    assert why in told
+    assert "terminated" not in told
+    assert "\n" not in told
 
 
 @needs_compiler
@@ -121,9 +207,11 @@ def test_half_a_file_of_small_vectors_is_made_anew(cache: Path) -> None:
     assert small._module(compile=False) is None
     assert small._module(compile=True) is not None
     (file,) = cache.iterdir()
-    file.unlink()
-    file.write_bytes(b"no library")
-    file.chmod(0o700)
+    for damage in DAMAGES:
+        damaged(file, damage)
+        assert small._module(compile=False) is None  # as if it were not there
+        run_apart(cache.parent, "from swiftfl import small; small.load(); assert not small.loaded()")
+        run_apart(cache.parent, "from swiftfl import small; small.load(compile=True); assert small.loaded()")
     assert small._module(compile=False) is not None
     file.chmod(0o777)
     with pytest.raises(OSError, match="others may write to"):

@@ -131,6 +131,47 @@ def test_a_move_of_somebody_else_has_the_bits_of_its_parts(way: str, scale: floa
     assert not kernels.shift(out, half, now, before, scale)
 
 
+UNLIKE = [10, 1, kernels.BLOCK, kernels.BLOCK + 1, 2 * kernels.BLOCK + 7, 1_000_000]
+"""Lengths that are none of `LONG`; some look right in the first block, or are one number in the second."""
+LONG = 2 * kernels.BLOCK
+
+
+@pytest.mark.parametrize("length", UNLIKE)
+def test_an_average_with_a_vector_of_another_length_is_refused(way: str, length: int) -> None:
+    x, other = np.zeros(LONG, np.float32), np.ones(length, np.float32)
+    for terms in ([(0.5, x), (0.5, other)], [(0.5, x), (0.3, x), (0.2, other)]):
+        with pytest.raises(ValueError, match="broadcast"):
+            kernels.combine(like(x), terms)
+    with pytest.raises(ValueError, match="broadcast"):
+        mix(Weights(0.5, {1: 0.5}), x, {1: other})
+
+
+@pytest.mark.parametrize("length", UNLIKE)
+@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov", "decay", "adam", "rmsprop", "lion"])
+def test_a_move_by_a_gradient_of_another_length_is_refused(way: str, name: str, length: int) -> None:
+    rule, x, other = RULES[name], np.zeros(LONG, np.float32), np.ones(length, np.float32)
+    with pytest.raises(ValueError, match="broadcast"):
+        applied(rule, x, Slope(other, 0.0), x, 0.1, rule.init(x))
+    with pytest.raises(ValueError, match="broadcast"):
+        applied(rule, x, Slope(x, 0.0), other, 0.1, rule.init(x))
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_a_move_with_short_memory_is_refused(way: str, name: str) -> None:
+    rule, x = RULES[name], np.zeros(LONG, np.float32)
+    with pytest.raises(ValueError, match="broadcast"):
+        applied(rule, x, Slope(x, 0.0), x, 0.1, rule.init(x[:10]))
+
+
+@pytest.mark.parametrize("length", UNLIKE)
+@pytest.mark.parametrize("short", [1, 2, 3])
+def test_a_shift_by_a_vector_of_another_length_is_refused(way: str, short: int, length: int) -> None:
+    given = [np.zeros(LONG, np.float32) for _ in range(4)]
+    given[short] = np.ones(length, np.float32)
+    with pytest.raises(ValueError, match="broadcast"):
+        kernels.shift(*given, 1.0)
+
+
 def test_a_rule_that_is_not_elementwise_is_asked_for_the_whole() -> None:
     class Centred:
         def init(self, x: Vector) -> dict[str, Vector]:

@@ -78,6 +78,7 @@ def _in_blocks(
     rule: UpdateRule, half: Vector, g: Vector, x: Vector, step_size: float, memory: Memory
 ) -> Applied:
     """Block after block, each of which stays in the cache until all is done with it."""
+    kernels.same_shapes(half, g, x)
     out, after, fine = like(half), dict(memory), True
     for start in range(0, half.size, kernels.BLOCK):
         part = slice(start, start + kernels.BLOCK)

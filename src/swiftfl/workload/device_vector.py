@@ -18,7 +18,6 @@ import torch
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from torch import Tensor
 
-from swiftfl.recycled import like
 from swiftfl.vector import Vector
 from swiftfl.workload.transfer import download, upload, view_of
 
@@ -162,22 +161,6 @@ def on_device(x: Vector, device: torch.device) -> Vector:
     up = torch.empty(x.shape, dtype=view_of(x).dtype, device=device)
     upload(x, up)
     return cast(Vector, DeviceVector(up))
-
-
-def joined(grads: Sequence[Tensor], x: Vector, count: int) -> Vector:
-    """Gradients as one vector, where and like the model x is; after the first `count` numbers it is 0."""
-    pieces = [grad.reshape(-1) for grad in grads]
-    if isinstance(x, DeviceVector):
-        flat = torch.zeros_like(x.tensor)
-        torch.cat(pieces, out=flat[:count])
-        return cast(Vector, DeviceVector(flat))
-    g = like(x)
-    if pieces[0].device.type == "cpu":
-        torch.cat(pieces, out=torch.from_numpy(g)[:count])
-    else:
-        download(torch.cat(pieces), g[:count])
-    g[count:] = 0
-    return g
 
 
 def _is(out: DeviceVector, inputs: Sequence[Any]) -> bool:

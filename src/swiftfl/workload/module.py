@@ -25,8 +25,9 @@ from swiftfl.workload import generators
 from swiftfl.workload.base import Evaluation, GradientPiece
 from swiftfl.workload.buffers import Buffers, changing
 from swiftfl.workload.choice import Way
+from swiftfl.workload.collected import CollectedGradient
 from swiftfl.workload.dense import dense_chain
-from swiftfl.workload.device_vector import DeviceVector, joined, on_device
+from swiftfl.workload.device_vector import DeviceVector, on_device
 from swiftfl.workload.dropout import Masks
 from swiftfl.workload.flat import adopt, flatten, layout, take_over_statistics
 from swiftfl.workload.form import ByHand, Form, Mapped
@@ -94,7 +95,8 @@ class ModuleWorkload:
         self._module.to(self.device).train()
         self._flat = torch.empty(self._layout.size, dtype=dtype, device=self.device)
         self._host = self._flat.numpy() if self.device.type == "cpu" else None
-        self._tensors = adopt(self._module, self._layout, self._flat)
+        tensors = adopt(self._module, self._layout, self._flat)
+        self._collected = CollectedGradient(tensors, self._layout.parameters)
         self.keeps_models = vectors == "torch" or (vectors == "auto" and self.device.type != "cpu")
         self._rate_there = self._rate if isinstance(self._rate, float) else on_device(self._rate, self.device)
         self._loaded: Vector | None = None  # the model that an evaluation has put into the module
@@ -145,9 +147,8 @@ class ModuleWorkload:
         self._masks.start(batch)
         inputs, labels = self._samples.train((batch,))
         loss = self._forward(inputs, labels, batch)
-        grads = torch.autograd.grad(loss, self._tensors, allow_unused=True, materialize_grads=True)
+        g = self._collected.of(loss, x)
         self._settled.settle()
-        g = joined(grads, x, self.parameters)
         if not self.buffers:
             return Slope(g, loss.item())
         tail = self._flat[self.parameters :]

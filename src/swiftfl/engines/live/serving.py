@@ -137,6 +137,7 @@ class VerbServer:
 
     def send(self, x: Vector, c: int) -> None:
         """Publish a model under the version of step c, once: a codec may remember what it has encoded."""
+        self._check_length(x)
         if not sent_already(self._sent, c, x):
             self._sent = (c, x)
             self.transport.publish(x, version(self.incarnation, c))
@@ -193,6 +194,15 @@ class VerbServer:
         if self._is_sending:
             self._is_sending = False
             self._sending.result()
+
+    def _check_length(self, x: Vector) -> None:
+        """Neighbours could not average a vector of another length."""
+        if x.shape != (self.gate.size,):
+            raise UserError(
+                f"{self.setup.algorithm.name} sends a vector of shape {x.shape} at step {self._c}, but its "
+                f"messages have {self.gate.size} numbers: send whole models, or let a method "
+                "first_message(x0) say how long they are (docs/verbs.md)"
+            )
 
     def _bytes_of(self, x: Vector) -> int:
         """The size of a message with x, which the codec has just encoded."""
@@ -276,6 +286,7 @@ class VerbServer:
         if self.setup.barrier == "global":
             self.transport.barrier(verb.round)
         if verb.receivers:
+            self._check_length(verb.x)
             self.transport.offer(verb.x, verb.round, verb.receivers)
             self.tally.traffic.exchange(verb, self._bytes_of(verb.x))
         self._communicated()
