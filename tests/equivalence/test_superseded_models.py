@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from swiftfl.engines.simulation import checkpoint, serving
+from swiftfl.engines.simulation import checkpoint, world
 from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import digits
@@ -41,7 +41,7 @@ def _run(network: str) -> tuple[list[np.ndarray], int, object]:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_same_run_with_fewer_models(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     models, most, figures = _run(network)
-    monkeypatch.setattr(serving, "MANY_BYTES", 0)
+    monkeypatch.setattr(world, "MANY_BYTES", 0)
     early, fewer, early_figures = _run(network)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(models, early, strict=True))
     assert figures == early_figures
@@ -52,7 +52,7 @@ def test_the_same_run_with_fewer_models(network: str, monkeypatch: pytest.Monkey
 
 
 def test_what_was_given_up_survives_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MANY_BYTES", 0)
+    monkeypatch.setattr(world, "MANY_BYTES", 0)
     whole, _, _ = _run("barabasi_albert")
     first = _engine("barabasi_albert")
     first.start()

@@ -201,7 +201,7 @@ def test_the_weight_of_a_lost_neighbour_goes_to_self() -> None:
         record.start = State(record.model)
         engine.world.gradients.forget(i)
     for record in engine.world.records:
-        engine.world.start_client(record)
+        engine.runner.start_client(record)
     until(engine, 0.0101)  # the first step is over: everybody has averaged with both
     first = [x.copy() for x in engine.models]
     np.testing.assert_allclose(

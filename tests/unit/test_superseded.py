@@ -14,7 +14,7 @@ import swiftfl
 from swiftfl.algorithms import Swift
 from swiftfl.client import Client, State
 from swiftfl.costs import Costs
-from swiftfl.engines.simulation import serving, superseded
+from swiftfl.engines.simulation import superseded, world
 from swiftfl.engines.simulation.virtual import VirtualEngine
 from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import digits
@@ -48,7 +48,7 @@ def test_no_answer_changes(graph: str, latency: float, factor: float, per_round:
     costs = Costs(latency=latency, slowdowns=slow({1: factor, 4: 1.1}))
     plain = run_to_end(engine_of(GRAPHS[graph], costs, epochs=6))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving, "MANY_BYTES", 0)
+        patch.setattr(world, "MANY_BYTES", 0)
         patch.setattr(superseded, "PER_ROUND", per_round)
         early = run_to_end(engine_of(GRAPHS[graph], costs, epochs=6))
     assert [bytes(x) for x in early.models] == [bytes(x) for x in plain.models]
@@ -75,7 +75,7 @@ def most_models(clients: int) -> float:
 
 def test_a_ring_of_equals_keeps_one_model_per_client(monkeypatch: pytest.MonkeyPatch) -> None:
     before = most_models(1000)
-    monkeypatch.setattr(serving, "MANY_BYTES", 0)
+    monkeypatch.setattr(world, "MANY_BYTES", 0)
     assert before >= 1.9
     assert most_models(1000) <= 1.25  # a sixteenth or a piece waits to be looked through, or is under way
 
@@ -97,7 +97,7 @@ class SendsToOne:
 
 
 def test_nothing_is_given_up_that_others_than_its_receivers_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MANY_BYTES", 0)
+    monkeypatch.setattr(world, "MANY_BYTES", 0)
     costs = Costs(latency=0.01, slowdowns=slow({2: 9.0}))
     setup, _, _ = quadratic_setup(SendsToOne(), swiftfl.ring(8), epochs=5, costs=costs)
     engine = run_to_end(VirtualEngine(setup))
@@ -105,7 +105,7 @@ def test_nothing_is_given_up_that_others_than_its_receivers_fetch(monkeypatch: p
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_gives_up_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MANY_BYTES", 0)
+    monkeypatch.setattr(world, "MANY_BYTES", 0)
     graph, costs = GRAPHS["hubs"], Costs(latency=0.004, slowdowns=slow({1: 1.9}))
     whole = run_to_end(engine_of(graph, costs, epochs=6))
     first = engine_of(graph, costs, epochs=6)
@@ -117,5 +117,5 @@ def test_a_run_that_goes_on_from_a_checkpoint_gives_up_as_well(monkeypatch: pyte
 
 
 def test_a_client_alone_has_nobody_to_send_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MANY_BYTES", 0)
+    monkeypatch.setattr(world, "MANY_BYTES", 0)
     assert len(run_to_end(engine_of(Topology(1, []), Costs(), epochs=3)).models) == 1

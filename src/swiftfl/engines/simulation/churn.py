@@ -17,6 +17,7 @@ from swiftfl.engines.saved import Saved, Tree
 from swiftfl.engines.simulation.event_queue import NOBODY
 from swiftfl.engines.simulation.record import ClientRecord
 from swiftfl.engines.simulation.renewals import Renewals
+from swiftfl.engines.simulation.running import StepRunner
 from swiftfl.engines.simulation.world import World
 from swiftfl.engines.terms import ALONE
 
@@ -24,9 +25,10 @@ from swiftfl.engines.terms import ALONE
 class Churn:
     """The changes that are planned, and what clients did since their influence was last measured."""
 
-    def __init__(self, world: World, membership: Membership) -> None:
+    def __init__(self, world: World, runner: StepRunner, membership: Membership) -> None:
         self.world, self.membership = world, membership
-        self.renewals = Renewals(world, membership)
+        self._runner = runner
+        self.renewals = Renewals(world, runner, membership)
         self._planned: dict[int, Change] = {}
         self._by_iteration: list[Change] = []  # in their order
         self._measure_every = membership.dynamics.measure_every * world.n
@@ -73,7 +75,7 @@ class Churn:
         """Carry out the next event, whether it is a client's or the network's."""
         world = self.world
         if world.events.heap[0][2] != NOBODY:
-            world.next_event()
+            self._runner.next_event()
         else:
             world.now, number, _ = world.events.pop()
             if number in self._planned:
@@ -179,7 +181,7 @@ class Churn:
         record.model = world.records[source].model
         record.start = world.setup.first_state(record.model, self._counter(record))
         record.discarding = record.move_left_out = False
-        world.start_client(record)
+        self._runner.start_client(record)
         self._plan_renewal()
         return True
 

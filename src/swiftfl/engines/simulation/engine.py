@@ -1,4 +1,4 @@
-"""What both simulated engines are: a world, and the order in which its clients go on.
+"""What both simulated engines are: a world, who runs its clients' steps, and the order in which they go on.
 
 `Simulation` tells everything that the loop around an engine asks (`swiftfl.engines.engine`);
 `VirtualEngine` and `SampledEngine` say who goes on next.
@@ -24,6 +24,7 @@ from swiftfl.engines.simulation.churn import Churn
 from swiftfl.engines.simulation.clocks import Timeline, WatchedClock
 from swiftfl.engines.simulation.facts import StepBuffer, client_records, edge_records
 from swiftfl.engines.simulation.parked import check_parked
+from swiftfl.engines.simulation.running import StepRunner
 from swiftfl.engines.simulation.world import World
 from swiftfl.engines.threads import one_thread
 from swiftfl.engines.traffic import communication
@@ -51,7 +52,8 @@ class Simulation(ABC):
         self.n = setup.n
         with collecting_seldom(self.n):
             self.world = World(setup, costs, timed_gradients=timed, changing=membership is not None)
-        self.churn = None if membership is None else Churn(self.world, membership)
+        self.runner = StepRunner(self.world)
+        self.churn = None if membership is None else Churn(self.world, self.runner, membership)
         self._started = False
         self._steps: StepBuffer | None = None
 
@@ -63,7 +65,7 @@ class Simulation(ABC):
         with np.errstate(all="ignore"), collecting_seldom(self.n):
             if self.churn is not None:
                 self.churn.start()
-            self.world.start()
+            self.runner.start()
 
     def _begin(self) -> None:
         if self._started:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from swiftfl.engines.assignment import first_assignments
 from swiftfl.engines.membership import Membership, connected
 from swiftfl.engines.simulation.record import ClientRecord
+from swiftfl.engines.simulation.running import StepRunner
 from swiftfl.engines.simulation.selections import Selections
 from swiftfl.engines.simulation.world import World
 from swiftfl.engines.terms import Terms
@@ -25,8 +26,9 @@ Renewed = Mapping[int, tuple[Weights, float]]
 class Renewals:
     """How new weights come about, and from when each client has them."""
 
-    def __init__(self, world: World, membership: Membership) -> None:
+    def __init__(self, world: World, runner: StepRunner, membership: Membership) -> None:
         self.world, self.membership = world, membership
+        self._runner = runner
         self.selections = Selections(world) if world.setup.ccs == "distributed" else None
 
     @property
@@ -85,7 +87,7 @@ class Renewals:
             record.next_terms.clear()
             world.adopt(record, terms)
         elif not (world.timed_gradients or world.in_rounds):
-            world.adopt_in_step(record, terms)
+            self._runner.adopt_in_step(record, terms)
         else:
             earlier = [waiting for waiting in record.next_terms if waiting.from_round < first]
             record.next_terms = [*earlier, terms]
@@ -147,4 +149,4 @@ class Renewals:
         record.clock.wait(self.world.now - record.clock.now)
         record.clock.sleep(record.sleep_due)
         record.sleep_due = 0.0
-        self.world.start_client(record)
+        self._runner.start_client(record)

@@ -51,16 +51,16 @@ class SampledEngine(Simulation):
         return self._drawn[position]
 
     def _advance(self, target: int, events: int) -> None:
-        world, churn = self.world, self.churn
+        world, runner, churn = self.world, self.runner, self.churn
         for _ in range(events):
             if world.iteration >= target or world.active == 0:
                 return
             if world.events.heap:
-                world.next_event()
+                runner.next_event()
             else:
                 i = self.draw()
                 if isinstance(world.records[i].parked, Gradient | Overlapped):
-                    world.act(i)
+                    runner.act(i)
             if churn is not None:
                 churn.after_step()
 

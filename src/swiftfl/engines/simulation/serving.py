@@ -1,35 +1,22 @@
 """The service of verbs in a simulated world: what each of them does, and what it costs its client.
 
-`VerbServing` holds the state of a run between two events: one record per client, and components that each
-own theirs (`state`, `restore`). `World` lets the clients' generators run, and has their verbs served here.
-One that needs a gradient or other clients is answered with PARKED: its client goes on with the reply later.
+A verb that needs a gradient or other clients is answered with PARKED: its client goes on with the reply later
+(`StepRunner`).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from swiftfl.costs import Costs
-from swiftfl.engines.discard import discard_message
-from swiftfl.engines.engine import WARNING
-from swiftfl.engines.setup import Services, Setup, own_messages, refuse_rounds
-from swiftfl.engines.simulation.batched_mix import BatchedMixes, worthwhile
-from swiftfl.engines.simulation.cells import Cells
-from swiftfl.engines.simulation.event_log import EventLog
-from swiftfl.engines.simulation.event_queue import EventQueue
-from swiftfl.engines.simulation.fragments import Fragments
-from swiftfl.engines.simulation.gradients import PendingGradients
-from swiftfl.engines.simulation.helpers import Helpers
-from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
-from swiftfl.engines.simulation.meetings import Meetings
+from swiftfl.engines.setup import Services, refuse_rounds
+from swiftfl.engines.simulation.batched_mix import worthwhile
+from swiftfl.engines.simulation.mailboxes import Version
 from swiftfl.engines.simulation.record import Answer, ClientRecord
-from swiftfl.engines.simulation.senders import Senders
-from swiftfl.engines.simulation.superseded import SupersededModels
-from swiftfl.engines.terms import Terms
+from swiftfl.engines.simulation.refusals import wrong_message
+from swiftfl.engines.simulation.world import World
 from swiftfl.vector import Vector, mix
 from swiftfl.verbs import (
     Add,
@@ -48,72 +35,28 @@ from swiftfl.verbs import (
     Scatter,
 )
 
-_log = logging.getLogger(__name__)
 PARKED = object()
-MANY_BYTES = 32 << 20  # of all models: from here on, superseded ones are given up as early as possible
 
 
 class VerbServing:
-    """The clients' records, the components around them, and who serves which verb.
+    """Who serves which verb of the clients of a world."""
 
-    With `timed_gradients`, a client goes on after the time that its gradient takes; without, when its
-    engine wakes it. With `changing`, clients come and go (`Churn`).
-    """
-
-    def __init__(
-        self, setup: Setup, costs: Costs, timed_gradients: bool = True, changing: bool = False
-    ) -> None:
-        n = setup.n
-        x0 = setup.workload.initial(setup.seed)
-        first = setup.first_state(x0)  # shared: nobody writes into a state
-        self.setup, self.costs, self.n = setup, costs, n
-        self.in_rounds = setup.algorithm.in_rounds
-        self.timed_gradients, self.changing = timed_gradients, changing
-        self.iteration = 0
-        self.now = 0.0
-        self.active = n  # clients that are there and have not finished
-        self.unnoticed: set[int] = set()  # clients that are gone, which nobody knows yet
-        self.records = [
-            ClientRecord(i, setup.client(i), Terms(setup.weights[i]), first, x0, setup.steps_of(i))
-            for i in range(n)
-        ]
-        self.senders = Senders(n, setup.codec)
-        own = own_messages(setup)
-        self.first_message = x0 if own is None else own(x0)
-        self.sends_models = own is None
-        self.size = costs.message(x0.nbytes)  # of a vector that no codec touches
-        self.model_size = costs.message(self.senders.most_bytes(self.first_message))
-        self.events = EventQueue(n)
-        self.helpers = Helpers(setup.workload, setup.workers, x0)
-        self.gradients = PendingGradients(self.records, setup.workload, x0.nbytes, self.helpers)
-        self.mixes = BatchedMixes(self.records, setup.keep_buffers, x0.nbytes)
-        self.links = Links()
-        self.mailboxes = Mailboxes(n, self.first_message, costs, self.links, self.model_size)
-        if timed_gradients and not changing and costs.same_everywhere and n * x0.nbytes >= MANY_BYTES:
-            superseded = SupersededModels(self.records, self.mailboxes, self.events)
-            self.gradients.before_piece = superseded.after
-        self.meetings = Meetings(
-            self.records,
-            costs,
-            self.events,
-            self.links,
-            self.senders,
-            self.size,
-            self.model_size,
-            everyone=setup.barrier == "global",
-            models=self.sends_models,
-        )
-        self.fragments = Fragments(n, costs, self.links)
-        self.cells = Cells(self.records, costs, self.links, self.size, setup.keep_buffers)
-        self.log = EventLog()
-        self.step_ends: Callable[[ClientRecord], None] | None = None  # who is told of each step (`facts`)
-        # Where nobody sees at once what another publishes at the same time, mixes may wait for each other.
+    def __init__(self, world: World) -> None:
+        setup, costs, timed = world.setup, world.costs, world.timed_gradients
+        self._world, self._setup, self._costs, self._n = world, setup, costs, world.n
+        self._timed = timed
+        # The components stay the same in all of a run: held here, each is one look away.
+        self._records, self._events, self._gradients = world.records, world.events, world.gradients
+        self._senders, self._mailboxes, self._mixes = world.senders, world.mailboxes, world.mixes
+        self._meetings, self._cells, self._fragments = world.meetings, world.cells, world.fragments
+        self._model_shape, self._message_shape = world.x0.shape, world.first_message.shape
         self._own_buffers = bool(setup.own_buffers)
-        self._mixes_together = timed_gradients and not changing and costs.latency > 0 and not costs.links
+        # Where nobody sees at once what another publishes at the same time, mixes may wait for each other.
+        self._mixes_together = timed and not world.changing and costs.latency > 0 and not costs.links
         self.serve: dict[type, Callable[[ClientRecord, Any], object]] = {
             Publish: self._publish,
-            Gradient: self._timed_gradient if timed_gradients else self._gradient,
-            Overlapped: self._timed_overlapped if timed_gradients else self._gradient,
+            Gradient: self._timed_gradient if timed else self._gradient,
+            Overlapped: self._timed_overlapped if timed else self._gradient,
             Fetch: self._fetch,
             Mix: self._mix,
             Scatter: self._scatter,
@@ -125,43 +68,41 @@ class VerbServing:
             Add: self._add,
         }
         self.serve = Services(self.serve)
-        if not self.in_rounds:
+        if not setup.algorithm.in_rounds:
             self.serve |= dict.fromkeys((Exchange, AllReduce), refuse_rounds(setup.algorithm))
 
     # --- wait-free verbs -----------------------------------------------------------------------
 
     def _publish(self, record: ClientRecord, verb: Publish) -> None:
-        clock, costs = record.clock, self.costs
+        if getattr(verb.x, "shape", None) != self._message_shape:
+            raise wrong_message(self._setup.algorithm, record.index, verb, self._message_shape)
+        clock, costs = record.clock, self._costs
         if costs.send:
             clock.communicate(costs.send * len(verb.to))
-        x, size = self.senders.send(record.index, verb.x)
+        x, size = self._senders.send(record.index, verb.x)
         record.traffic.publish(verb, costs.message(size))
         now = clock.now
-        version = Version(now, verb.version, x, now if self.timed_gradients else float(self.iteration))
-        self.mailboxes.publish(record.index, version, self.now, verb.to)
-
-    def time_of(self, record: ClientRecord) -> float:
-        """By which ages are counted: the client's clock, or iterations where nothing takes time."""
-        return record.clock.now if self.timed_gradients else float(self.iteration)
+        version = Version(now, verb.version, x, now if self._timed else float(self._world.iteration))
+        self._mailboxes.publish(record.index, version, self._world.now, verb.to)
 
     def _gradient(self, record: ClientRecord, verb: Gradient | Overlapped) -> object:
-        self.gradients.add(record.index)
+        self._gradients.add(record.index)
         return PARKED
 
     def _timed_gradient(self, record: ClientRecord, verb: Gradient) -> object:
         i, now = record.index, record.clock.now
-        self.gradients.add(i)
-        self.events.schedule(i, now + self.costs.gradient(i, verb.batch.counter, now))
+        self._gradients.add(i)
+        self._events.schedule(i, now + self._costs.gradient(i, verb.batch.counter, now))
         return PARKED
 
     def _fetch(self, record: ClientRecord, verb: Fetch) -> Fetched:
         now = record.clock.now
         # Where nothing takes time, the client that fetches is in the middle of an iteration.
-        until = now if self.timed_gradients else self.iteration + 1.0
-        inbox = self.mailboxes.fetch(record.index, verb.neighbours, now, until)
+        until = now if self._timed else self._world.iteration + 1.0
+        inbox = self._mailboxes.fetch(record.index, verb.neighbours, now, until)
         ages = inbox.ages
-        if self.active < self.n:
-            records = self.records
+        if self._world.active < self._n:
+            records = self._records
             ages = {k: age for k, age in ages.items() if not records[k].finished}
         if ages:
             total, count = sum(ages.values()), len(ages)
@@ -171,80 +112,78 @@ class VerbServing:
         return inbox
 
     def _mix(self, record: ClientRecord, verb: Mix) -> object:
-        if self.costs.mix:
-            record.clock.communicate(self.costs.mix * len(verb.inbox))
+        if self._costs.mix:
+            record.clock.communicate(self._costs.mix * len(verb.inbox))
         record.traffic.mix(verb)
         if verb.rule is not None:
-            return self.setup.mixed(verb, verb.inbox)
+            return self._setup.mixed(verb, verb.inbox)
         if (
             self._mixes_together
-            and worthwhile(verb, self.n)
-            and (self.mixes.waiting or self.events.another_at(self.now))
+            and worthwhile(verb, self._n)
+            and (self._mixes.waiting or self._events.another_at(self._world.now))
         ):
-            self.mixes.waiting.append(record.index)
+            self._mixes.waiting.append(record.index)
             return PARKED
         half = mix(verb.w, verb.x, verb.inbox)
-        return self.setup.keep_buffers(half, verb.x) if self._own_buffers else half
+        return self._setup.keep_buffers(half, verb.x) if self._own_buffers else half
 
     def _scatter(self, record: ClientRecord, verb: Scatter) -> None:
-        record.clock.communicate(self.costs.send * len(verb.to) / verb.of)
-        record.traffic.scatter(verb, self.fragments.size(verb))
-        self.fragments.scatter(record.index, verb, record.clock.now, self.now)
+        if getattr(verb.x, "shape", None) != self._model_shape:
+            raise wrong_message(self._setup.algorithm, record.index, verb, self._model_shape)
+        record.clock.communicate(self._costs.send * len(verb.to) / verb.of)
+        record.traffic.scatter(verb, self._fragments.size(verb))
+        self._fragments.scatter(record.index, verb, record.clock.now, self._world.now)
 
     def _gather(self, record: ClientRecord, verb: Gather) -> tuple[Vector, Vector]:
-        total, count = self.fragments.gather(record.index, record.model, record.clock.now)
-        record.clock.communicate(self.costs.mix * float(count.mean()))
+        total, count = self._fragments.gather(record.index, record.model, record.clock.now)
+        record.clock.communicate(self._costs.mix * float(count.mean()))
         record.traffic.gather(bool(count.any()))
-        if own := self.setup.own_buffers:
+        if own := self._setup.own_buffers:
             total[-own:] = count[-own:] = 0
         return total, count
 
     # --- waiting verbs -------------------------------------------------------------------------
 
     def _exchange(self, record: ClientRecord, verb: Exchange) -> object:
+        if getattr(verb.x, "shape", None) != self._message_shape:
+            raise wrong_message(self._setup.algorithm, record.index, verb, self._message_shape)
         if partners := len(verb.neighbours):  # whose models are of the same round: one step old
             record.age = 1.0
             record.age_sum += partners
             record.age_count += partners
-        self.meetings.exchange(record, verb, self.now)
+        self._meetings.exchange(record, verb, self._world.now)
         return PARKED
 
     def arrived_packets(self, i: int, verb: Exchange, inbox: Inbox) -> Inbox:
         """What client i has of the models in an inbox: its own numbers where packets were lost."""
-        if not (self.costs.loss and verb.packet):
+        if not (self._costs.loss and verb.packet):
             return inbox
         count, arrived = -(-verb.x.size // verb.packet), {}
         for k, x in inbox.items():
-            lost = self.costs.lost_packets(k, i, verb.round, count)
+            lost = self._costs.lost_packets(k, i, verb.round, count)
             arrived[k] = np.where(np.repeat(lost, verb.packet)[: x.size], verb.x, x)
         return arrived
 
     def _all_reduce(self, record: ClientRecord, verb: AllReduce) -> object:
-        self.meetings.give(record, verb)
-        self.reduce()
+        self._meetings.give(record, verb)
+        self._world.reduce()
         return PARKED
 
-    def reduce(self) -> None:
-        """Serve the reductions to which everybody who is thought to be there has given its value."""
-        earliest = self.now if self.changing else 0.0
-        for i in self.meetings.reduce(self.active + len(self.unnoticed), earliest):
-            self.count_discarded(self.records[i])
-
     def _load(self, record: ClientRecord, verb: Load) -> Vector:
-        return self.cells.load(record, verb.owner, self.iteration)
+        return self._cells.load(record, verb.owner, self._world.iteration)
 
     def _average_with(self, record: ClientRecord, verb: AverageWith) -> Vector:
         clock = record.clock
-        began, seconds = self.cells.average(record, verb.neighbour)
+        began, seconds = self._cells.average(record, verb.neighbour)
         clock.wait(began - clock.now)
         clock.communicate(seconds)
         return record.model
 
     def _timed_overlapped(self, record: ClientRecord, verb: Overlapped) -> object:
         """A client that is ahead of the world begins at its own time: others may ask for the cells before."""
-        self.gradients.add(record.index)
-        if record.clock.now > self.now:
-            self.events.schedule(record.index, record.clock.now)
+        self._gradients.add(record.index)
+        if record.clock.now > self._world.now:
+            self._events.schedule(record.index, record.clock.now)
         else:
             self.begin_overlapped(record, verb)
         return PARKED
@@ -252,28 +191,12 @@ class VerbServing:
     def begin_overlapped(self, record: ClientRecord, verb: Overlapped) -> None:
         """It goes on when both are done; what the gradient does not hide is waiting and communication."""
         i, now = record.index, record.clock.now
-        computed = now + self.costs.gradient(i, verb.gradient.batch.counter, now)
-        began, seconds = self.cells.average(record, verb.averaging.neighbour)
+        computed = now + self._costs.gradient(i, verb.gradient.batch.counter, now)
+        began, seconds = self._cells.average(record, verb.averaging.neighbour)
         waited = max(0.0, began - computed)
         busy = max(0.0, min(seconds, began + seconds - computed))
         record.answer = Answer(record.model, waited, busy)
-        self.events.schedule(i, computed + waited + busy)
+        self._events.schedule(i, computed + waited + busy)
 
     def _add(self, record: ClientRecord, verb: Add) -> Vector:
-        return self.cells.add(record, verb, self.iteration)
-
-    # --- what is told of them ------------------------------------------------------------------
-
-    def count_discarded(self, record: ClientRecord) -> None:
-        """Count this step, once, whatever of it was not finite."""
-        if record.discarded_at == record.start.c:
-            return
-        record.discarded_at = record.start.c
-        record.discarded += 1
-        if record.discarded == 1:
-            message = discard_message(record.index, record.start.c)
-            _log.warning("%s", message)
-            self.note(WARNING, client=record.index, text=message)
-
-    def note(self, event: str, **more: object) -> None:
-        self.log.note(event, self.iteration, self.now, **more)
+        return self._cells.add(record, verb, self._world.iteration)

@@ -24,17 +24,18 @@ class VirtualEngine(Simulation):
         if self.churn is not None:
             self._advance_with_changes(self.churn, target, events)
             return
-        world, queue, mixes = self.world, self.world.events, self.world.mixes
+        world, runner = self.world, self.runner
+        queue, mixes = world.events, world.mixes
         heap, ready = queue.heap, mixes.ready
         for _ in range(events):
             if world.iteration >= target:
                 return
             if ready:
-                world.wake(*ready.popleft())
+                runner.wake(*ready.popleft())
             elif mixes.waiting and (mixes.full or not queue.another_at(world.now)):
                 mixes.serve()
             elif heap:
-                world.next_event()
+                runner.next_event()
             else:
                 return
 

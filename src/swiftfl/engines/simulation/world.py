@@ -1,195 +1,134 @@
-"""A world in one process: it runs the clients' generators, step after step.
+"""A world in one process: all that a simulated run consists of between two events.
 
-It leaves one question to its engine: who goes on next. A client runs until it needs a gradient or other
-clients, and is then *parked*; an engine lets it go on with `next_event` or `wake`. Verbs are served by the
-base class (`serving.py`), which has one record per client, and components for whatever else has a state.
+It has one record per client, and components for whatever else has a state (`state`, `restore`). `StepRunner`
+lets the clients' steps run in it, and `VerbServing` serves their verbs.
 """
 
 from __future__ import annotations
 
-import math
-from heapq import heappop
-from typing import cast
+import logging
+from collections.abc import Callable
 
-from swiftfl.client import State
-from swiftfl.engines.discard import kept
+import numpy as np
+
+from swiftfl.costs import Costs
+from swiftfl.engines.discard import discard_message
+from swiftfl.engines.engine import WARNING
 from swiftfl.engines.saved import Pool, Saved, Tree
-from swiftfl.engines.setup import require_generator
-from swiftfl.engines.simulation.mailboxes import Version
+from swiftfl.engines.setup import Setup, own_messages
+from swiftfl.engines.simulation.batched_mix import BatchedMixes
+from swiftfl.engines.simulation.cells import Cells
+from swiftfl.engines.simulation.event_log import EventLog
+from swiftfl.engines.simulation.event_queue import EventQueue
+from swiftfl.engines.simulation.fragments import Fragments
+from swiftfl.engines.simulation.gradients import PendingGradients
+from swiftfl.engines.simulation.helpers import Helpers
+from swiftfl.engines.simulation.mailboxes import Links, Mailboxes
+from swiftfl.engines.simulation.meetings import Meetings
 from swiftfl.engines.simulation.record import ClientRecord, rerun_step
-from swiftfl.engines.simulation.serving import PARKED, VerbServing
+from swiftfl.engines.simulation.senders import Senders
+from swiftfl.engines.simulation.superseded import SupersededModels
 from swiftfl.engines.terms import Terms
 from swiftfl.vector import Vector
-from swiftfl.verbs import AllReduce, Exchange, Inbox, Overlapped
 from swiftfl.workload.base import placed
 
+_log = logging.getLogger(__name__)
+MANY_BYTES = 32 << 20  # of all models: from here on, superseded ones are given up as early as possible
 
-class World(VerbServing):
-    """The state of a run between two events.
+
+class World:
+    """The clients' records, the components around them, and the counters of the run.
 
     With `timed_gradients`, a client goes on after the time that its gradient takes; without, when its
     engine wakes it. With `changing`, clients come and go (`Churn`).
     """
 
-    # --- a client's steps ----------------------------------------------------------------------
+    def __init__(
+        self, setup: Setup, costs: Costs, timed_gradients: bool = True, changing: bool = False
+    ) -> None:
+        n = setup.n
+        x0 = read_only(setup.workload.initial(setup.seed))
+        first = setup.first_state(x0)  # shared: nobody writes into a state
+        self.setup, self.costs, self.n, self.x0 = setup, costs, n, x0
+        self.in_rounds = setup.algorithm.in_rounds
+        self.timed_gradients, self.changing = timed_gradients, changing
+        self.iteration = 0
+        self.now = 0.0
+        self.active = n  # clients that are there and have not finished
+        self.unnoticed: set[int] = set()  # clients that are gone, which nobody knows yet
+        self.records = [
+            ClientRecord(i, setup.client(i), Terms(setup.weights[i]), first, x0, setup.steps_of(i))
+            for i in range(n)
+        ]
+        self.senders = Senders(n, setup.codec)
+        own = own_messages(setup)
+        self.first_message = x0 if own is None else own(x0)
+        self.sends_models = own is None
+        self.size = costs.message(x0.nbytes)  # of a vector that no codec touches
+        self.model_size = costs.message(self.senders.most_bytes(self.first_message))
+        self.events = EventQueue(n)
+        self.helpers = Helpers(setup.workload, setup.workers, x0)
+        self.gradients = PendingGradients(self.records, setup.workload, x0.nbytes, self.helpers)
+        self.mixes = BatchedMixes(self.records, setup.keep_buffers, x0.nbytes)
+        self.links = Links()
+        self.mailboxes = Mailboxes(n, self.first_message, costs, self.links, self.model_size)
+        if timed_gradients and not changing and costs.same_everywhere and n * x0.nbytes >= MANY_BYTES:
+            superseded = SupersededModels(self.records, self.mailboxes, self.events)
+            self.gradients.before_piece = superseded.after
+        self.meetings = Meetings(
+            self.records,
+            costs,
+            self.events,
+            self.links,
+            self.senders,
+            self.size,
+            self.model_size,
+            everyone=setup.barrier == "global",
+            models=self.sends_models,
+        )
+        self.fragments = Fragments(n, costs, self.links)
+        self.cells = Cells(self.records, costs, self.links, self.size, setup.keep_buffers)
+        self.log = EventLog()
+        self.step_ends: Callable[[ClientRecord], None] | None = None  # who is told of each step (`facts`)
 
-    def start(self) -> None:
-        """Let every client that is there, and has weights, run to its first gradient."""
-        for record in self.records:
-            if record.present and not record.selecting:
-                self.start_client(record)
-
-    def start_client(self, record: ClientRecord) -> None:
-        """Let a client begin a step, and run until it is parked."""
-        self._begin_step(record)
-        require_generator(self.setup.algorithm, record.generator)
-        self._run(record, None)
-
-    def _begin_step(self, record: ClientRecord) -> None:
-        if record.next_terms:
-            self._take_next_terms(record)
-        record.replies.clear()
-        record.began = record.clock.now if self.timed_gradients else float(self.iteration)
-        record.generator = self.setup.algorithm.step(record.client, record.start)
-
-    def _take_next_terms(self, record: ClientRecord) -> None:
-        """Of the terms that wait for a client (by ascending round), the last that already hold."""
-        due = [terms for terms in record.next_terms if terms.from_round <= record.start.c]
-        if due:
-            self.adopt(record, due[-1])
-            record.renewals += 1
-            del record.next_terms[: len(due)]
+    def time_of(self, record: ClientRecord) -> float:
+        """By which ages are counted: the client's clock, or iterations where nothing takes time."""
+        return record.clock.now if self.timed_gradients else float(self.iteration)
 
     def adopt(self, record: ClientRecord, terms: Terms) -> None:
         """A client takes new weights; only ever between two steps."""
         record.terms = terms
         record.client = self.setup.client(record.index, terms.w, terms.scale)
 
-    def adopt_in_step(self, record: ClientRecord, terms: Terms) -> None:
-        """A client takes new weights where it is parked: its step is run again, without its effects."""
-        self.adopt(record, terms)
-        record.renewals += 1
-        record.generator = self.setup.algorithm.step(record.client, record.start)
-        record.parked = next(record.generator)
-        for reply in record.replies:
-            record.parked = record.generator.send(reply)
-
-    def _run(self, record: ClientRecord, reply: object) -> None:
-        """Give a client its reply, and let it run until it is parked again or has finished."""
-        serve, replies = self.serve, record.replies
-        assert record.generator is not None
-        send = record.generator.send
-        while True:
-            try:
-                verb = send(reply)
-            except StopIteration as stop:
-                if not self._end_step(record, stop.value):
-                    return
-                self._begin_step(record)
-                send = record.generator.send
-                reply = None
-                continue
-            reply = serve[type(verb)](record, verb)
-            if reply is PARKED:
-                record.parked = verb
-                return
-            replies.append(reply)
-
-    def wake(self, i: int, reply: object) -> None:
-        """Let a parked client go on with the reply that it was parked for."""
-        record = self.records[i]
-        record.parked = None
-        record.replies.append(reply)
-        self._run(record, reply)
-
-    def next_event(self) -> None:
-        """Let the client whose gradient or reply is ready next go on."""
-        time, number, i = heappop(self.events.heap)
-        if self.events.expected[i] != number:
-            return
-        self.now = time
-        record = self.records[i]
-        clock = record.clock
-        if record.sleep_due:
-            clock.sleep(record.sleep_due)
-            record.sleep_due = 0.0
-        if record.answer is not None:
-            reply, waited, busy = record.answer
-            record.answer = None
-            if type(record.parked) is Overlapped:
-                reply = (self.gradients.take(i), reply)
-                clock.compute_until(time - waited - busy)
-            elif type(record.parked) is AllReduce:
-                reply = self.setup.keep_buffers(cast(Vector, reply), record.parked.value)
-            elif type(record.parked) is Exchange and record.parked.packet:
-                reply = self.arrived_packets(i, record.parked, cast(Inbox, reply))
-            clock.wait(waited)
-            clock.communicate(busy)
-        elif type(record.parked) is Overlapped:
-            self.begin_overlapped(record, record.parked)
-            return
-        else:
-            reply = self.gradients.take(i)
-            clock.compute_until(time)
-        record.parked = None
-        record.replies.append(reply)
-        self._run(record, reply)
-
-    def act(self, i: int) -> None:
-        """Let a client go on that is parked at a gradient which takes no time."""
-        record = self.records[i]
-        reply: object = self.gradients.take(i)
-        if type(record.parked) is Overlapped:
-            self.cells.average(record, record.parked.averaging.neighbour)
-            reply = (reply, record.model)
-        self.wake(i, reply)
-
-    def _end_step(self, record: ClientRecord, state: State) -> bool:
-        """Keep the new state; whether the client goes on."""
-        x = state.x
-        # A quick look that most steps pass; `kept` looks closely.
-        if (
-            record.discarding
-            or record.move_left_out
-            or not (state.finite or (not state.memory and math.isfinite(x.dot(x))))
-        ):
-            state = self._settle(record, state)
-        record.steps += 1
-        self.iteration += 1
-        if self.step_ends is not None:
-            self.step_ends(record)
-        if x is not record.start.x:  # a step without a move leaves its cell as others have made it meanwhile
-            record.model = state.x
-        record.start = state
-        if record.steps < record.limit:
-            return True
-        self._finish(record)
-        return False
-
-    def _settle(self, record: ClientRecord, end: State) -> State:
-        """The state to go on from; a step whose numbers are not finite is counted and reported once."""
-        state, record.discarding = kept(record.start, end, record.move_left_out)
-        record.move_left_out = False
-        if record.discarding:
-            self.count_discarded(record)
-        return state
-
-    def _finish(self, record: ClientRecord) -> None:
-        """The client's last model stays with the neighbours, and nobody waits for it."""
-        record.finished = True
-        self.events.never_again(record.index)
-        self.active -= 1
-        if self.sends_models:
-            x, _ = self.senders.send(record.index, record.model)
-            last = Version(record.clock.now, record.start.c, x, self.time_of(record))
-            self.mailboxes.publish(record.index, last, self.now, record.client.neighbours)
-        self.nobody_waits_for(record)
+    # --- who is waited for ---------------------------------------------------------------------
 
     def nobody_waits_for(self, record: ClientRecord) -> None:
         # While weights change, also clients that this one does not count as neighbours may wait for it.
         waiters = range(self.n) if self.changing else record.client.neighbours
         self.meetings.leave(record.index, waiters, self.now)
         self.reduce()
+
+    def reduce(self) -> None:
+        """Serve the reductions to which everybody who is thought to be there has given its value."""
+        earliest = self.now if self.changing else 0.0
+        for i in self.meetings.reduce(self.active + len(self.unnoticed), earliest):
+            self.count_discarded(self.records[i])
+
+    # --- what is told of the run ---------------------------------------------------------------
+
+    def count_discarded(self, record: ClientRecord) -> None:
+        """Count this step, once, whatever of it was not finite."""
+        if record.discarded_at == record.start.c:
+            return
+        record.discarded_at = record.start.c
+        record.discarded += 1
+        if record.discarded == 1:
+            message = discard_message(record.index, record.start.c)
+            _log.warning("%s", message)
+            self.note(WARNING, client=record.index, text=message)
+
+    def note(self, event: str, **more: object) -> None:
+        self.log.note(event, self.iteration, self.now, **more)
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -245,3 +184,11 @@ class World(VerbServing):
                 self.events.never_again(record.index)
         parked = [record.parked for record in self.records]
         self.meetings.reductions.restore(saved["reductions"], parked)
+
+
+def read_only(x: Vector) -> Vector:
+    """The same vector, for many to share: whoever writes into it gets an error, if it is in host memory."""
+    if isinstance(x, np.ndarray):
+        x = x.view()  # the workload may keep its own, and write into it
+        x.flags.writeable = False
+    return x
