@@ -95,7 +95,7 @@ class A2cid2:
         return [(float(t), me.neighbours[k]) for t, k in zip(times, partners, strict=True)]
 
 
-@algorithm("a2cid2", weighted=False, edges="first")
+@algorithm("a2cid2", weighted=False, edges="first", influenced=False)
 def a2cid2(context: Context, *, rate: Rate = 1.0) -> A2cid2:
     """Gossip at random times with a momentum in between, `rate` averagings per step; waits for locks only."""
     pace = acceleration(context.topology, rate) if context.topology.m else None

@@ -61,7 +61,7 @@ class AdPsgd:
         return me.neighbours[stream(self.seed, "partner", me.index, c).integers(len(me.neighbours))]
 
 
-@algorithm("adpsgd", weighted=False)
+@algorithm("adpsgd", weighted=False, influenced=False)
 def adpsgd(context: Context, *, averaging: Averaging = "after") -> AdPsgd:
     """Averages its cell with one random neighbour's at every gradient; waits for locks only."""
     return AdPsgd(context.rule, context.seed, averaging=averaging)

@@ -54,7 +54,7 @@ class AsyncGossip:
         return [me.neighbours[k] for k in draw.integers(len(me.neighbours), size=draw.poisson(self.rate))]
 
 
-@algorithm("gossip_async", weighted=False)
+@algorithm("gossip_async", weighted=False, influenced=False)
 def gossip_async(context: Context, *, rate: Rate = 1.0) -> AsyncGossip:
     """Averages with random neighbours at the ticks of a Poisson clock; waits for locks only."""
     return AsyncGossip(rate, context.rule, context.seed)

@@ -153,7 +153,7 @@ class OverlappedSgp(PushSum):
         return self.after(s, mass, {**memory, "sent": sent, "seen": seen})
 
 
-@algorithm("sgp", weighted=False, edges="first")
+@algorithm("sgp", weighted=False, edges="first", influenced=False)
 def sgp(
     context: Context, *, form: PushForm = "overlapped", direction: Direction = "both"
 ) -> Sgp | OverlappedSgp:

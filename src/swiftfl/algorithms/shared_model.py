@@ -59,13 +59,13 @@ class SharedModel:
         return State(x, s.c + 1, memory)
 
 
-@algorithm("hogwild", weighted=False, edges="none")
+@algorithm("hogwild", weighted=False, edges="none", influenced=False)
 def hogwild(context: Context) -> SharedModel:
     """One model that all clients read and change, whenever they like; nobody waits. A yardstick."""
     return SharedModel(1, context.rule)
 
 
-@algorithm("asysg", weighted=False, edges="none")
+@algorithm("asysg", weighted=False, edges="none", influenced=False)
 def asysg(context: Context, *, together: Count = 1) -> SharedModel:
     """A server applies old gradients, `together` at a time; nobody waits for the slow. A yardstick."""
     return SharedModel(together, context.rule, "asysg")

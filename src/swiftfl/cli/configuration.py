@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swiftfl.cli.flags import Changes, Typed, as_typed, check_used
+from swiftfl.cli.flags import Changes, Typed, as_typed
 from swiftfl.errors import UserError
 from swiftfl.experiment.imports import recorded_names
 from swiftfl.experiment.source import reference
-from swiftfl.experiment.used import check_engine
+from swiftfl.experiment.used import check_engine, check_used
 from swiftfl.settings import SettingError
 
 if TYPE_CHECKING:
