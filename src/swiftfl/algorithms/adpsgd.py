@@ -27,7 +27,7 @@ from typing import ClassVar
 
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SgdRule, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, updated
 from swiftfl.schedule import Averaging
 from swiftfl.streams import stream
 from swiftfl.verbs import Add, AverageWith, Gradient, Load, Overlapped, Verb
@@ -53,7 +53,7 @@ class AdPsgd:
         else:
             slope = yield from Gradient(x, batch)
             yield from AverageWith(self.partner(me, s.c))
-        move, memory = self.rule.update(slope.g, x, me.step_size(s.c), s.memory)
+        move, memory = updated(self.rule, slope.g, x, me.step_size(s.c), s.memory)
         x = yield from Add(move, slope.statistics)
         return State(x, s.c + 1, memory)
 

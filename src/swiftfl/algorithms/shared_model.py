@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SgdRule, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, updated
 from swiftfl.settings import Count
 from swiftfl.verbs import Add, Gradient, Load, Verb
 
@@ -54,7 +54,7 @@ class SharedModel:
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         x = yield from Load(owner=CENTRE)
         slope = yield from Gradient(x, me.batch(s.c))
-        move, memory = self.rule.update(slope.g, x, me.step_size(s.c), s.memory)
+        move, memory = updated(self.rule, slope.g, x, me.step_size(s.c), s.memory)
         x = yield from Add(move, slope.statistics, owner=CENTRE, together=self.together)
         return State(x, s.c + 1, memory)
 
