@@ -276,6 +276,7 @@ BAD = [
     ("run digits --costs pipe", "cannot read pipe: not a regular file"),
     ("run digits --network /dev/zero", "cannot read /dev/zero: not a regular file"),
     ("run digits --costs deep.json", "deep.json: not JSON that can be read: it is nested too deeply"),
+    ("run digits --partition from_file:deep.json", "deep.json: not JSON that can be read: it is nested too"),
     ("run deep.json", "deep.json: not JSON that can be read: it is nested too deeply"),
     ("run pipe", "pipe is neither a recipe"),
     ("run digit", "no recipe 'digit': did you mean digits?"),
@@ -306,6 +307,11 @@ def test_a_bad_request_is_one_line_and_leaves_nothing(
     assert shown.err.endswith("\n")
     assert told in shown.err
     assert tree(place) == before
+
+
+def test_an_empty_recipe_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["run", ""]) == 2
+    assert capsys.readouterr().err.startswith("swiftfl: '' is neither a recipe (")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ def configuration(recipe: str) -> Config:
     from swiftfl.experiment.own import full_names
     from swiftfl.experiment.recipes import RECIPES
 
+    if not recipe:  # which is the working directory as a path
+        raise UserError(f"'' is neither a recipe ({', '.join(RECIPES)}) nor a file or folder")
     said = reference(recipe)
     if said is not None:
         from swiftfl.api.own_experiment import configuration_of
