@@ -7,6 +7,15 @@ class UserError(ValueError):
     """A request that cannot be met; its text is one line that names the offender and the remedy."""
 
 
+def kind_of(made: object) -> str:
+    """What somebody else's code made in place of what it should.
+
+    >>> kind_of(None), kind_of([1])
+    ('None', 'a list')
+    """
+    return "None" if made is None else f"a {type(made).__name__}"
+
+
 def in_one_line(error: BaseException) -> str:
     """What somebody else's code raised: the kind, and the first line of what it said.
 

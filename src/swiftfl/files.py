@@ -157,6 +157,15 @@ def read_text_file(path: Path, most_bytes: int = MOST_BYTES, follow_links: bool 
         raise UserError(f"cannot read {path}: not a text file") from None
 
 
+@contextlib.contextmanager
+def not_too_deep(path: Path, kind: str) -> Iterator[None]:
+    """Report a file of this kind (JSON, YAML) that is nested more deeply than Python can follow."""
+    try:
+        yield
+    except RecursionError:
+        raise UserError(f"{path}: not {kind} that can be read: it is nested too deeply") from None
+
+
 def open_regular(path: Path) -> int:
     """A handle to read a regular file with, which never waits; an `OSError` for a link, a pipe, a folder."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)

@@ -17,6 +17,8 @@ from swiftfl.errors import UserError
 _log = logging.getLogger(__name__)
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
+_MOST_OBJECTS = 2**31 - 1
+"""What Python's collector can be told."""
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -70,7 +72,7 @@ def collecting_seldom(clients: int) -> Iterator[None]:
     """
     before = gc.get_threshold()
     if 0 < before[0] < clients:  # 0: somebody has turned it off
-        gc.set_threshold(clients, *before[1:])
+        gc.set_threshold(min(clients, _MOST_OBJECTS), *before[1:])
     try:
         yield
     finally:

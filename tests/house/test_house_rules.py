@@ -10,14 +10,19 @@ import functools
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
 import swiftfl
 from swiftfl.algorithm import WaitFreeAlgorithm
 from swiftfl.algorithms import DivShare, OverlappedSgp, Swift, WaitFreeQuasiGlobal
+from swiftfl.errors import UserError
+from swiftfl.experiment.config import Config
+from swiftfl.experiment.used import ENGINES, check_engine
 from swiftfl.graph.directed import directed
 from swiftfl.verbs import Verb, Waiting
 
@@ -219,9 +224,9 @@ def test_some_things_are_done_in_one_place(call: str) -> None:
 
 
 def test_files_are_short() -> None:
-    """About 400 lines at most."""
+    """400 lines at most."""
     for file in SOURCE.rglob("*.py"):
-        assert len(file.read_text().splitlines()) <= 410, file.relative_to(SOURCE)
+        assert len(file.read_text().splitlines()) <= 400, file.relative_to(SOURCE)
 
 
 METAPHORS = r"\b(nursery|office|crew|pump|bells|parcels?)\b"
@@ -243,3 +248,37 @@ def test_test_files_have_names_of_their_own() -> None:
     """pytest imports them by these, and collects only one of two that are called the same."""
     names = [file.name for file in (Path(__file__).parents[1]).rglob("*.py")]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+READ_FOR = {
+    "runners/simulated.py": {"virtual", "sampled"},
+    "runners/live.py": {"local", "mpi"},
+    "runners/local.py": {"local"},
+    "runners/mpi.py": {"mpi"},
+}
+"""Files of `experiment` that only some engines come to."""
+
+
+def leaves(section: type[BaseModel], path: str = "") -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from leaves(field.annotation, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def test_settings_that_only_some_engines_read_are_refused_for_others() -> None:
+    folder = SOURCE / "experiment"
+    texts = {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*.py")}
+    del texts["used.py"], texts["starting.py"]  # which looks at settings that a runner reads, too
+    checked = []
+    for key in leaves(Config):
+        said = re.compile(rf"\b{re.escape('.'.join(key.split('.')[-2:]))}\b")
+        readers = [file for file, text in texts.items() if said.search(text)]
+        if not readers or not all(file in READ_FOR for file in readers):
+            continue
+        checked.append(key)
+        for engine in set(ENGINES) - set().union(*(READ_FOR[file] for file in readers)):
+            with pytest.raises(UserError, match=f"{key} is for engine .*not {engine}"):
+                check_engine(engine, {key: key})
+    assert {"evaluation.every_epochs", "engine.live.transport", "engine.live.save_steps"} <= set(checked)

@@ -184,9 +184,29 @@ BAD = [
     ("run digits --algorithm sgp --topology path --direction one_way", "is the only one between two parts"),
     ("run digits --algorithm sgp --engine local --restart-lost", "sgp relies on the clients of the start"),
     ("run digits --algorithm sgp --engine local --codec bf16", "sgp does not send models"),
-    ("run digits --algorithm sgp --engine local --influence measured", "sgp relies on the clients and links"),
+    (
+        "run digits --algorithm sgp --engine local --influence measured --set objective=as_given",
+        "sgp relies on the clients and links",
+    ),
     ("run digits --algorithm divshare --engine local", "divshare sends fragments of models, which processes"),
-    ("run digits --algorithm hogwild --influence measured", "its network cannot change"),
+    (
+        "run digits --algorithm hogwild --influence measured --set objective=as_given",
+        "its network cannot change",
+    ),
+    ("run digits --algorithm hogwild --influence measured", "--influence has no effect: to hogwild all"),
+    ("run digits --algorithm gossip --influence data", "--influence has no effect: to gossip all clients"),
+    (
+        "run digits --set engine.network.measure_every=5",
+        "--set engine.network.measure_every has no effect without influence measured",
+    ),
+    (
+        "run digits --engine local --evaluate-every 2",
+        "--evaluate-every is for engine virtual or sampled, not local; local has engine.live.evaluate_",
+    ),
+    (
+        "run digits --engine mpi --set engine.live.transport=shared_memory",
+        "--set engine.live.transport is for engine local, not mpi",
+    ),
     ("run digits --algorithm dsgd --i1 2", "--i1 is for pasgd, ldsgd, fedavg, not dsgd"),
     ("run digits --algorithm pasgd --i2 2", "--i2 is for ldsgd, not pasgd"),
     ("run digits --algorithm dsgd --communication-set 1", "--communication-set is for swift, not dsgd"),
@@ -256,6 +276,7 @@ BAD = [
     ("run digits --costs pipe", "cannot read pipe: not a regular file"),
     ("run digits --network /dev/zero", "cannot read /dev/zero: not a regular file"),
     ("run digits --costs deep.json", "deep.json: not JSON that can be read: it is nested too deeply"),
+    ("run digits --partition from_file:deep.json", "deep.json: not JSON that can be read: it is nested too"),
     ("run deep.json", "deep.json: not JSON that can be read: it is nested too deeply"),
     ("run pipe", "pipe is neither a recipe"),
     ("run digit", "no recipe 'digit': did you mean digits?"),
@@ -286,6 +307,11 @@ def test_a_bad_request_is_one_line_and_leaves_nothing(
     assert shown.err.endswith("\n")
     assert told in shown.err
     assert tree(place) == before
+
+
+def test_an_empty_recipe_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["run", ""]) == 2
+    assert capsys.readouterr().err.startswith("swiftfl: '' is neither a recipe (")
 
 
 @pytest.mark.parametrize(

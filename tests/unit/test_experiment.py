@@ -323,3 +323,8 @@ def test_ctrl_c_right_after_an_evaluation_records_no_row_twice(
     ]
     assert epochs[0] == epochs[1]
     assert len(epochs[0]) == len(set(epochs[0])) >= 4
+
+
+def test_a_change_by_no_name_is_refused() -> None:
+    with pytest.raises(UserError, match=r"a setting is changed by its name, as in .*, not by 5"):
+        Config().with_changes({5: 1})  # type: ignore[dict-item]

@@ -191,6 +191,90 @@ def test_a_transport_of_ones_own_is_checked(tmp_path: Path) -> None:
     assert json.loads(checked.stdout)["passed"], checked.stdout
 
 
+WRONG = """
+import numpy as np
+from swiftfl.data import PARTITIONS, Partition
+from swiftfl.graph import TOPOLOGIES, Topology
+from swiftfl.rules import update_rule
+from swiftfl.transports.base import transport
+from swiftfl.transports.codec import codec
+
+@TOPOLOGIES.add("one_more")
+def one_more(n: int) -> Topology:
+    return Topology(n + 1, [(i, i + 1) for i in range(n)])
+
+@TOPOLOGIES.add("pairs")
+def pairs(n: int) -> Topology:
+    return [(0, 1)]
+
+@PARTITIONS.add("fewer")
+def fewer(labels, clients: int, seed: int) -> Partition:
+    return Partition("fewer", tuple(np.arange(50) for i in range(clients - 1)))
+
+@PARTITIONS.add("beyond")
+def beyond(labels, clients: int, seed: int) -> Partition:
+    return Partition("beyond", tuple(np.arange(5) + 10**6 for i in range(clients)))
+
+@PARTITIONS.add("lists")
+def lists(labels, clients: int, seed: int) -> Partition:
+    return Partition("lists", tuple([1, 2, 3] for i in range(clients)))
+
+@PARTITIONS.add("nothing")
+def nothing(labels, clients: int, seed: int) -> Partition:
+    pass
+
+class Forgets:
+    def init(self, x): return {}
+    def update(self, g, x, step_size, memory): pass
+
+@update_rule("forgets")
+def forgets():
+    return Forgets()
+
+@codec("longer")
+class Longer:
+    name = "longer"
+    def most_bytes(self, size, dtype): return size
+    def encode(self, x): return x.view(np.uint8)
+    def decode(self, data, size, dtype): return data.view(dtype)
+    def state(self): return {}
+    def restore(self, memory): pass
+
+@codec("cut")
+class Cut(Longer):
+    name = "cut"
+    def most_bytes(self, size, dtype): return 4 * size
+    def decode(self, data, size, dtype): return data.view(dtype)[:5]
+
+@transport("absent")
+def absent(neighbours, x0, codec, in_rounds):
+    pass
+"""
+MISTAKES = {
+    "--topology one_more": "topology one_more must have 4 clients as it was asked to, not 5",
+    "--topology pairs": "topology pairs must return a Topology, not a list",
+    "--partition fewer": "partition fewer must have a part for each of 4 clients, not 3",
+    "--partition beyond": "partition beyond: there is no sample 1000000; samples are 0 to ",
+    "--partition lists": "partition lists: the part of client 0 must be a flat array of integers",
+    "--partition nothing": "partition nothing must return a Partition, not None",
+    "--rule forgets": "Forgets.update must return the move and the memory to keep, not None",
+    "--rule forgets --clip 1": "Forgets.update must return the move and the memory to keep, not None",
+    "--rule forgets --algorithm adpsgd": "Forgets.update must return the move and the memory to keep, not N",
+    "--codec longer": "codec longer gave 19240 bytes, and had promised at most 4810",
+    "--codec cut": "codec cut made float32 of shape (5,), not 4810 float32",
+    "--engine local --set engine.live.transport=absent": "transport absent must return a plan, not None",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_in_ones_own_code_is_one_line(line: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    done = forked("run", "digits", "--import", "wrong.py", *SHORT, *line.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert MISTAKES[line] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def run_and_stop() -> int:
     """Whole, and once more until it is stopped in its middle."""
 

@@ -51,3 +51,18 @@ def test_the_command_says_so_in_one_line_and_writes_nothing(
     assert said.count("\n") == 1
     assert "10000 clients with models of" in said
     assert not out.exists()
+
+
+@pytest.mark.parametrize("clients", [99_999_999_999, 2**31])
+def test_more_clients_than_a_collector_can_count_are_refused_on_one_line(
+    clients: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["run", "digits", "--clients", str(clients), "--out", str(tmp_path / "run")]) == 2
+    told = f"swiftfl: {clients} clients are more than the 50000000 that this library allows\n"
+    assert capsys.readouterr().err == told
+    assert not (tmp_path / "run").exists()
+    grid = ["--grid", "lr=0.1", "--seeds", "1", "--out", str(tmp_path / "sweep")]
+    assert run_command(["sweep", "digits", "--clients", str(clients), *grid]) != 0
+    told = capsys.readouterr().err
+    assert "clients are more than the 50000000 that this library allows" in told
+    assert "Traceback" not in told

@@ -305,6 +305,19 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     assert "goes on from the checkpoint before it" in said
 
 
+@pytest.mark.parametrize("sums", ["{}", "[]"])
+def test_checksums_that_are_missing_are_named(
+    tmp_path: Path, sums: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    stopped(out)
+    for generation in ("checkpoint", "checkpoint.old"):
+        (out / generation / "sha256.json").write_text(sums)
+    assert run_command(["resume", str(out)]) == 2
+    told = f"{out / 'checkpoint' / 'sha256.json'} is damaged: it has no checksum of tree.json"
+    assert told in capsys.readouterr().err
+
+
 def test_without_a_readable_checkpoint_a_run_begins_again_only_when_told_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

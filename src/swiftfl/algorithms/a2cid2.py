@@ -34,7 +34,7 @@ import numpy as np
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.graph.acceleration import Acceleration, acceleration
-from swiftfl.rules import Remembering, SgdRule, UpdateRule
+from swiftfl.rules import Remembering, SgdRule, UpdateRule, updated
 from swiftfl.settings import Rate
 from swiftfl.streams import stream
 from swiftfl.vector import Memory, Vector, advance
@@ -75,7 +75,7 @@ class A2cid2:
             tilde = tilde + 2 * alpha * (x - cell)
             now = when
         pull = self.relaxed(1.0 - now) * (tilde - x)
-        move, memory = self.rule.update(slope.g, at, me.step_size(s.c), s.memory)
+        move, memory = updated(self.rule, slope.g, at, me.step_size(s.c), s.memory)
         step = advance(x + pull, move, slope.statistics) - x
         cell = yield from Add(step)
         tilde = tilde + step - 2 * pull + 2 * alpha * (cell - x - step)
@@ -95,7 +95,7 @@ class A2cid2:
         return [(float(t), me.neighbours[k]) for t, k in zip(times, partners, strict=True)]
 
 
-@algorithm("a2cid2", weighted=False, edges="first")
+@algorithm("a2cid2", weighted=False, edges="first", influenced=False)
 def a2cid2(context: Context, *, rate: Rate = 1.0) -> A2cid2:
     """Gossip at random times with a momentum in between, `rate` averagings per step; waits for locks only."""
     pace = acceleration(context.topology, rate) if context.topology.m else None

@@ -27,7 +27,7 @@ from typing import ClassVar
 
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SgdRule, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, updated
 from swiftfl.schedule import Averaging
 from swiftfl.streams import stream
 from swiftfl.verbs import Add, AverageWith, Gradient, Load, Overlapped, Verb
@@ -53,7 +53,7 @@ class AdPsgd:
         else:
             slope = yield from Gradient(x, batch)
             yield from AverageWith(self.partner(me, s.c))
-        move, memory = self.rule.update(slope.g, x, me.step_size(s.c), s.memory)
+        move, memory = updated(self.rule, slope.g, x, me.step_size(s.c), s.memory)
         x = yield from Add(move, slope.statistics)
         return State(x, s.c + 1, memory)
 
@@ -61,7 +61,7 @@ class AdPsgd:
         return me.neighbours[stream(self.seed, "partner", me.index, c).integers(len(me.neighbours))]
 
 
-@algorithm("adpsgd", weighted=False)
+@algorithm("adpsgd", weighted=False, influenced=False)
 def adpsgd(context: Context, *, averaging: Averaging = "after") -> AdPsgd:
     """Averages its cell with one random neighbour's at every gradient; waits for locks only."""
     return AdPsgd(context.rule, context.seed, averaging=averaging)

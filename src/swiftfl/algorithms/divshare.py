@@ -68,7 +68,7 @@ class DivShare:
         ]
 
 
-@algorithm("divshare", weighted=False)
+@algorithm("divshare", weighted=False, influenced=False)
 def divshare(
     context: Context, *, fragments: Pieces = 10, recipients: NotNegative = 0, local_steps: Count = 1
 ) -> DivShare:

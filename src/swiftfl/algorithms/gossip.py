@@ -70,7 +70,7 @@ class Gossip:
         return {}
 
 
-@algorithm("gossip", weighted=False, edges="first")
+@algorithm("gossip", weighted=False, edges="first", influenced=False)
 def gossip(context: Context) -> Gossip:
     """Random pairs of neighbours average after every step; waits for the partner."""
     return Gossip(context.topology, context.rule, context.seed)

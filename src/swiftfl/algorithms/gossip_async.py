@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SgdRule, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, updated
 from swiftfl.settings import Rate
 from swiftfl.streams import stream
 from swiftfl.verbs import Add, AverageWith, Gradient, Load, Verb
@@ -42,7 +42,7 @@ class AsyncGossip:
         slope = yield from Gradient(x, me.batch(s.c))
         for partner in self.partners(me, s.c):
             yield from AverageWith(partner)
-        move, memory = self.rule.update(slope.g, x, me.step_size(s.c), s.memory)
+        move, memory = updated(self.rule, slope.g, x, me.step_size(s.c), s.memory)
         x = yield from Add(move, slope.statistics)
         return State(x, s.c + 1, memory)
 
@@ -54,7 +54,7 @@ class AsyncGossip:
         return [me.neighbours[k] for k in draw.integers(len(me.neighbours), size=draw.poisson(self.rate))]
 
 
-@algorithm("gossip_async", weighted=False)
+@algorithm("gossip_async", weighted=False, influenced=False)
 def gossip_async(context: Context, *, rate: Rate = 1.0) -> AsyncGossip:
     """Averages with random neighbours at the ticks of a Poisson clock; waits for locks only."""
     return AsyncGossip(rate, context.rule, context.seed)

@@ -19,7 +19,7 @@ import numpy as np
 from swiftfl.algorithms.span import span
 from swiftfl.client import Client, State
 from swiftfl.errors import UserError
-from swiftfl.rules import SgdRule, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, updated
 from swiftfl.schedule import CommunicationSet, every
 from swiftfl.vector import Vector, advance
 from swiftfl.verbs import Fetch, Gradient, Mix, Publish, WaitFree
@@ -52,9 +52,9 @@ class SwiftLookAhead:
                 step_size *= span(me.w, inbox.ages)
         else:
             half = z
-        move, memory = self.rule.update(slope.g, s.x, step_size, s.memory)
+        move, memory = updated(self.rule, slope.g, s.x, step_size, s.memory)
         return State(advance(half, move - ahead, slope.statistics), s.c + 1, memory)
 
     def _known_move(self, s: State, step_size: float) -> Vector:
         """The part of the move that does not need the gradient: of momentum, -step_size mu m."""
-        return self.rule.update(np.zeros_like(s.x), s.x, step_size, s.memory)[0]
+        return updated(self.rule, np.zeros_like(s.x), s.x, step_size, s.memory)[0]

@@ -73,7 +73,7 @@ class Matcha:
         return {}
 
 
-@algorithm("matcha", weighted=False, edges="first")
+@algorithm("matcha", weighted=False, edges="first", influenced=False)
 def matcha(context: Context, *, budget: Share = 0.5) -> Matcha:
     """D-SGD over a random share of the links, `budget`; waits for the partners of the round."""
     return Matcha(matching_plan(context.topology, budget), context.rule, context.seed)

@@ -92,7 +92,7 @@ class Prague:
         return {}
 
 
-@algorithm("prague", weighted=False, edges="first")
+@algorithm("prague", weighted=False, edges="first", influenced=False)
 def prague(context: Context, *, group_size: Count = 3) -> Prague:
     """The mean over a random group of `group_size` after every step; waits for the group only."""
     return Prague(context.topology, group_size, context.rule, context.seed)

@@ -41,6 +41,7 @@ class AlgorithmEntry:
     averages_models: bool = True  # or gradients, so that all clients have one model
     edges: Edges = "all"
     corrects_steps: bool = False  # whether its steps can be as long as the time that they span
+    influenced: bool = True  # whether clients may count more or less than others
 
     @property
     def in_rounds(self) -> bool | None:
@@ -67,17 +68,21 @@ def algorithm(
     averages_models: bool = True,
     edges: Edges = "all",
     corrects_steps: bool = False,
+    influenced: bool = True,
 ) -> Callable[[Make], Make]:
     """Register a function `(context, *, option=default, ...) -> Algorithm` under this name.
 
     `weighted=False` for those that never look at their communication weights; `averages_models=False` for
     those that average gradients; `edges="first"` for those that do not use edges which appear later, and
     "none" for those that average over all clients; `corrects_steps=True` for those that look at
-    `Context.corrected_steps`.
+    `Context.corrected_steps`; `influenced=False` for those that look neither at their weights nor at
+    `Client.influence`.
     """
 
     def register(make: Make) -> Make:
-        entry = AlgorithmEntry(name, make, weights, weighted, averages_models, edges, corrects_steps)
+        entry = AlgorithmEntry(
+            name, make, weights, weighted, averages_models, edges, corrects_steps, influenced
+        )
         ALGORITHMS.register(name, entry)
         return make
 

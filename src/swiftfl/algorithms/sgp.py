@@ -39,7 +39,7 @@ import numpy as np
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
 from swiftfl.graph.directed import Directed, Direction, directed
-from swiftfl.rules import Remembering, SgdRule, UpdateRule
+from swiftfl.rules import Remembering, SgdRule, UpdateRule, updated
 from swiftfl.sample import Slope
 from swiftfl.schedule import PushForm
 from swiftfl.vector import Memory, Vector, advance, finite, narrow, wide
@@ -69,7 +69,7 @@ class PushSum:
 
     def moved(self, me: Client, s: State, slope: Slope) -> tuple[Vector, Memory]:
         """The mass after the gradient's step, and the memory of the rule."""
-        move, memory = self.rule.update(slope.g, s.x, me.step_size(s.c), s.memory)
+        move, memory = updated(self.rule, slope.g, s.x, me.step_size(s.c), s.memory)
         mass = wide(s.memory["mass"], s.x)
         mass[:-1] += advance(s.x, move, slope.statistics) - s.x
         return mass, memory
@@ -153,7 +153,7 @@ class OverlappedSgp(PushSum):
         return self.after(s, mass, {**memory, "sent": sent, "seen": seen})
 
 
-@algorithm("sgp", weighted=False, edges="first")
+@algorithm("sgp", weighted=False, edges="first", influenced=False)
 def sgp(
     context: Context, *, form: PushForm = "overlapped", direction: Direction = "both"
 ) -> Sgp | OverlappedSgp:

@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from swiftfl.algorithms.registry import Context, algorithm
 from swiftfl.client import Client, State
-from swiftfl.rules import SgdRule, UpdateRule
+from swiftfl.rules import SgdRule, UpdateRule, updated
 from swiftfl.settings import Count
 from swiftfl.verbs import Add, Gradient, Load, Verb
 
@@ -54,18 +54,18 @@ class SharedModel:
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         x = yield from Load(owner=CENTRE)
         slope = yield from Gradient(x, me.batch(s.c))
-        move, memory = self.rule.update(slope.g, x, me.step_size(s.c), s.memory)
+        move, memory = updated(self.rule, slope.g, x, me.step_size(s.c), s.memory)
         x = yield from Add(move, slope.statistics, owner=CENTRE, together=self.together)
         return State(x, s.c + 1, memory)
 
 
-@algorithm("hogwild", weighted=False, edges="none")
+@algorithm("hogwild", weighted=False, edges="none", influenced=False)
 def hogwild(context: Context) -> SharedModel:
     """One model that all clients read and change, whenever they like; nobody waits. A yardstick."""
     return SharedModel(1, context.rule)
 
 
-@algorithm("asysg", weighted=False, edges="none")
+@algorithm("asysg", weighted=False, edges="none", influenced=False)
 def asysg(context: Context, *, together: Count = 1) -> SharedModel:
     """A server applies old gradients, `together` at a time; nobody waits for the slow. A yardstick."""
     return SharedModel(together, context.rule, "asysg")

@@ -63,7 +63,7 @@ class Swarm:
         return me.neighbours[stream(self.seed, "partner", me.index, c).integers(len(me.neighbours))]
 
 
-@algorithm("swarm", weighted=False)
+@algorithm("swarm", weighted=False, influenced=False)
 def swarm(context: Context, *, local_steps: Count = 3) -> Swarm:
     """`local_steps` gradients, then averages with one random neighbour; waits for locks only."""
     return Swarm(local_steps, context.rule, context.seed)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.given import Given
-from swiftfl.experiment.used import check_engine
+from swiftfl.experiment.used import check_engine, check_used
 from swiftfl.registry import Registry
 from swiftfl.settings import SettingError, name_and_options
 
@@ -51,9 +51,11 @@ class Arguments:
     def _changed(self, config: Config, changes: Changes) -> Config:
         check_engine(changes.get("engine.name", config.engine.name), self.names)
         try:
-            return config.with_changes(changes)
+            config = config.with_changes(changes)
         except SettingError as error:
             raise self._renamed(error) from None
+        check_used(config, self.names)
+        return config
 
     def _renamed(self, error: SettingError) -> UserError:
         """With the argument in place of the setting's name."""

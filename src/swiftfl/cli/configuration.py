@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swiftfl.cli.flags import Changes, Typed, as_typed, check_used
+from swiftfl.cli.flags import Changes, Typed, as_typed
 from swiftfl.errors import UserError
 from swiftfl.experiment.imports import recorded_names
 from swiftfl.experiment.source import reference
-from swiftfl.experiment.used import check_engine
+from swiftfl.experiment.used import check_engine, check_used
 from swiftfl.settings import SettingError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def configuration(recipe: str) -> Config:
     from swiftfl.experiment.own import full_names
     from swiftfl.experiment.recipes import RECIPES
 
+    if not recipe:  # which is the working directory as a path
+        raise UserError(f"'' is neither a recipe ({', '.join(RECIPES)}) nor a file or folder")
     said = reference(recipe)
     if said is not None:
         from swiftfl.api.own_experiment import configuration_of

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from swiftfl.cli.federation_agreement import agreement
 from swiftfl.errors import UserError
 
 if TYPE_CHECKING:
     from swiftfl.federation.authority import Authority
     from swiftfl.federation.blocks import JoinRequest
-    from swiftfl.federation.manifest import Agreement, FederationManifest
+    from swiftfl.federation.manifest import FederationManifest
     from swiftfl.graph import Topology
 
 app = typer.Typer(
@@ -64,7 +65,7 @@ def create(
     """
     from swiftfl.federation.authority import Authority
 
-    agreed = _agreement(experiment, model, dataset, communication_set, codec, mixing)
+    agreed = agreement(experiment, model, dataset, communication_set, codec, mixing)
     made = Authority.create(folder or Path(name), name, agreed)
     print(f"Created: {made.folder}, which holds the authority's key: keep it, and show it to nobody.")
     _tell_code(made)
@@ -185,7 +186,7 @@ def init(
     from swiftfl.federation.joining import init as make
 
     names = [each.strip() for each in nodes.split(",")]
-    agreed = _agreement(experiment, model, dataset, communication_set, codec, mixing)
+    agreed = agreement(experiment, model, dataset, communication_set, codec, mixing)
     said = {} if experiment is None else dict.fromkeys(names, full_name(experiment))
     graph = _topology(topology, len(names))
     found = make(folder, name, names, graph, _numbers(influence), agreed, said, insecure)
@@ -274,65 +275,6 @@ def replies(authority: AuthorityFolder, install: Install = False) -> None:
 
 
 # --- what users write, and what they are told -------------------------------------------------------
-
-
-def _agreement(
-    experiment: str | None,
-    model: str | None,
-    dataset: str | None,
-    communication_set: int,
-    codec: str,
-    mixing: str,
-) -> Agreement:
-    from swiftfl.federation.manifest import Agreement, checked
-    from swiftfl.mixing import mixing_named
-    from swiftfl.transports.registry import codec_named
-
-    codec_named(codec)
-    mixing_named(mixing)
-    said: dict[str, object] = {
-        "communication_set": communication_set,
-        "codec": codec,
-        "mixing": mixing,
-        **_model(experiment, model, dataset),
-    }
-    return checked(Agreement, said, "the agreement")
-
-
-def _model(experiment: str | None, model: str | None, dataset: str | None) -> dict[str, object]:
-    """The model's name, layout, size and type, if something says which model it is."""
-    if experiment is not None and (model is not None or dataset is not None):
-        raise UserError("--experiment says which model and data: no --model, no --dataset")
-    if dataset is not None and model is None:
-        raise UserError("--dataset says what --model is made for: give --model, too")
-    if experiment is None and model is None:
-        return {}
-    if experiment is None and dataset is None:
-        return {"model": model}
-    from swiftfl.experiment.build import build
-
-    if experiment is not None:
-        from swiftfl.api.own_experiment import configuration_of, objects_of
-        from swiftfl.experiment.source import reference
-
-        said = reference(experiment)
-        if said is None:
-            raise UserError(f"--experiment {experiment} must be a reference such as mine.py:experiment")
-        config = configuration_of(said)
-        made, name = build(config, objects_of(config)), said.short
-    else:
-        from swiftfl.experiment.recipes import recipe
-
-        config = recipe("digits").with_changes({"data.dataset": dataset, "model.name": model})
-        made, name = build(config), str(model)
-    recorded = made.workload.recorded()
-    return {
-        "model": name,
-        "layout": recorded.layout_hash,
-        "shapes": recorded.shapes_hash,
-        "size": recorded.size,
-        "dtype": recorded.dtype,
-    }
 
 
 def _topology(said: str, nodes: int) -> Topology:

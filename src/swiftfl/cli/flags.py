@@ -10,13 +10,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swiftfl.errors import UserError
 from swiftfl.settings import SettingError, name_and_options
-
-if TYPE_CHECKING:
-    from swiftfl.experiment.config import Config
 
 TRAINING, NETWORK, TIME, OTHER = "Training", "Network and weights", "Time and processes", "Options"
 Changes = dict[str, Any]
@@ -373,24 +370,3 @@ def as_typed(error: SettingError, typed: Typed) -> UserError:
             return error.renamed(f"{typed[key]}: {error.key}")
     flags = {flag.key: flag.name for flag in FLAGS}
     return error.renamed(flags.get(error.key, error.key))
-
-
-def check_used(config: Config, typed: Typed) -> None:
-    """Refuse what was typed but is not used by the algorithm and topology that were chosen."""
-    from swiftfl.algorithms import ALGORITHMS
-
-    entry = ALGORITHMS[config.algorithm.name]
-    if "engine.barrier" in typed and entry.in_rounds is False:
-        raise UserError(
-            f"{typed['engine.barrier']} is for algorithms that meet in rounds, and {entry.name} does not"
-        )
-    if "engine.barrier" in typed and entry.edges == "none":
-        raise UserError(
-            f"{typed['engine.barrier']} has no effect: all clients of {entry.name} meet whenever they average"
-        )
-    if "algorithm.weights" in typed and not entry.weighted:
-        raise UserError(f"{typed['algorithm.weights']} has no effect: {entry.name} has weights of its own")
-    if "topology.edges" in typed:
-        for key in ("topology.name", "topology.clients", "topology.clusters"):
-            if key in typed:
-                raise UserError(f"{typed[key]} has no effect with --edges: the file is the topology")

@@ -228,9 +228,7 @@ def _show_life_and_death(summary: dict[str, Any]) -> None:
     """Of a live run: who was lost, what was refused, and how far true rates are from the influence."""
     lost = ", ".join(map(str, summary["lost"])) or "nobody"
     print(f"{summary['wall_seconds']:.1f} s. Lost: {lost}. Models refused: {summary['refused']}.")
-    print(
-        f"True rates differ from the given influence by {summary['influence_gap']:.1%}; "
-        f"row sums of the expected matrix are off by up to {summary['row_sum_error']:.2g}."
-    )
+    print(f"True rates differ from the given influence by {summary['influence_gap']:.1%}.")
+    print(f"Row sums of the expected matrix are off by up to {summary['row_sum_error']:.2g}.")
     for warning in summary["warnings"]:
         print(f"Warning: {warning}")

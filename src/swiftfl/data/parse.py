@@ -12,8 +12,10 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from swiftfl.data.partition import Indices, Partition
-from swiftfl.errors import UserError
+from swiftfl.errors import UserError, kind_of
 from swiftfl.registry import Option, Registry, nearest, options_of
 from swiftfl.settings import SettingError, checked_options
 
@@ -50,7 +52,25 @@ def partition(
     make = PARTITIONS[name]
     takes = options_of(make, after=3)
     supplied = {"classes": classes, "groups": groups, "parts": parts}
-    return make(labels, clients, seed, **values, **{key: supplied[key] for key in supplied if key in takes})
+    made = make(labels, clients, seed, **values, **{key: supplied[key] for key in supplied if key in takes})
+    return _checked(name, made, len(labels), clients)
+
+
+def _checked(name: str, made: object, samples: int, clients: int) -> Partition:
+    """What a partition's function made, which may be of the user's own."""
+    if not isinstance(made, Partition):
+        raise UserError(f"partition {name} must return a Partition, not {kind_of(made)}")
+    if len(made) != clients:
+        raise UserError(f"partition {name} must have a part for each of {clients} clients, not {len(made)}")
+    parts: tuple[object, ...] = made.parts
+    for client, part in enumerate(parts):
+        if not (isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu"):
+            raise UserError(f"partition {name}: the part of client {client} must be a flat array of integers")
+    everything = np.concatenate(made.parts)
+    wrong = everything[(everything < 0) | (everything >= samples)]
+    if wrong.size:
+        raise UserError(f"partition {name}: there is no sample {wrong[0]}; samples are 0 to {samples - 1}")
+    return made
 
 
 def _asked(spec: str) -> tuple[str, dict[str, object]]:

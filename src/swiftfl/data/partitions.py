@@ -12,7 +12,7 @@ import numpy as np
 from swiftfl.data.parse import PARTITIONS
 from swiftfl.data.partition import Indices, Partition, check_request, even_sizes, make
 from swiftfl.errors import UserError
-from swiftfl.files import read_text_file
+from swiftfl.files import not_too_deep, read_text_file
 from swiftfl.memory import require_memory
 from swiftfl.settings import NotNegative
 from swiftfl.streams import stream
@@ -191,8 +191,9 @@ def bootstrap(labels: Indices, clients: int, seed: int, samples: int) -> Partiti
 def from_file(labels: Indices, clients: int, path: str | Path) -> Partition:
     """A JSON list with one list of sample positions per client."""
     try:
-        lists = json.loads(read_text_file(Path(path)))
-    except (json.JSONDecodeError, RecursionError) as error:
+        with not_too_deep(Path(path), "JSON"):
+            lists = json.loads(read_text_file(Path(path)))
+    except json.JSONDecodeError as error:
         raise UserError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(lists, list) or len(lists) != clients:
         raise UserError(f"{path}: must be a JSON list of {clients} lists, one per client")

@@ -223,6 +223,9 @@ class Config(Section):
         >>> Config().with_changes({"algorithm.name": "dsgd"}).algorithm.name
         'dsgd'
         """
+        for key in list[object](changes):
+            if not isinstance(key, str):
+                raise UserError(f"a setting is changed by its name, as in 'engine.epochs', not by {key!r}")
         tree = self.model_dump()
         if isinstance(changes.get("imports"), list | tuple):
             import_modules(changes["imports"])

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from swiftfl.errors import UserError
-from swiftfl.files import MOST_BYTES, read_text_file
+from swiftfl.files import MOST_BYTES, not_too_deep, read_text_file
 from swiftfl.registry import UnknownNameError
 from swiftfl.settings import AboutSettingError, SettingError, UnknownSettingError
 
@@ -64,10 +64,8 @@ def read_config_file(path: Path) -> ConfigFile:
     """The settings of a file: YAML or TOML if its name says so, otherwise JSON."""
     name, read, most = _FORMATS.get(path.suffix, _FORMATS[".json"])
     text = read_text_file(path, most)
-    try:
+    with not_too_deep(path, name):
         found = read(path, text)
-    except RecursionError:
-        raise UserError(f"{path}: not {name} that can be read: it is nested too deeply") from None
     if not isinstance(found.tree, dict):
         raise UserError(f"{path} must hold settings, such as `seed: 1`, not only a value or a list")
     return found

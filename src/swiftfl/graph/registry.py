@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from swiftfl.errors import UserError, kind_of
 from swiftfl.graph.topology import Topology
 from swiftfl.registry import Option, Registry, options_of
 from swiftfl.settings import checked_options
@@ -42,4 +43,13 @@ def topology(
     make = TOPOLOGIES[name]
     if "seed" in options_of(make, after=1):
         values["seed"] = seed
-    return make(clients, **values)
+    return _checked(name, make(clients, **values), clients)
+
+
+def _checked(name: str, made: object, clients: int) -> Topology:
+    """What a topology's function made, which may be of the user's own."""
+    if not isinstance(made, Topology):
+        raise UserError(f"topology {name} must return a Topology, not {kind_of(made)}")
+    if made.n != clients:
+        raise UserError(f"topology {name} must have {clients} clients as it was asked to, not {made.n}")
+    return made

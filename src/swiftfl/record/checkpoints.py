@@ -106,6 +106,8 @@ def _read(folder: Path, passed_over: list[str]) -> SavedCheckpoint:
     try:
         sums = json.loads((folder / _SUMS).read_text())
         for name in _FILES:
+            if not isinstance(sums, dict) or name not in sums:
+                raise UserError(f"{folder / _SUMS} is damaged: it has no checksum of {name}")
             if _checksum(folder / name) != sums[name]:
                 raise UserError(f"{folder / name} is damaged: its checksum is not that in {_SUMS}")
         tree = _from_json((folder / "tree.json").read_text())

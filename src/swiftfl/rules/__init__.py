@@ -10,7 +10,7 @@ tail of a model's vector, have gradient 0; whatever a rule does to them is repla
 
 from swiftfl.rules.adam import AdamRule
 from swiftfl.rules.applied import Applied, applied
-from swiftfl.rules.base import RULES, Moments, UpdateRule, update_rule
+from swiftfl.rules.base import RULES, Moments, UpdateRule, update_rule, updated
 from swiftfl.rules.clipped import Clipped
 from swiftfl.rules.lion import LionRule
 from swiftfl.rules.remembering import Remembering, first_memory
@@ -31,4 +31,5 @@ __all__ = [
     "applied",
     "first_memory",
     "update_rule",
+    "updated",
 ]

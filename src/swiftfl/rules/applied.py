@@ -16,7 +16,7 @@ import numpy as np
 
 from swiftfl import kernels
 from swiftfl.recycled import LARGE, is_large, like
-from swiftfl.rules.base import UpdateRule
+from swiftfl.rules.base import UpdateRule, updated
 from swiftfl.rules.clipped import Clipped
 from swiftfl.rules.remembering import Remembering
 from swiftfl.sample import Slope
@@ -49,7 +49,7 @@ def applied(
             found: Applied | None = moved_small(half, slope.g, at, step_size, memory)
             if found is not None:
                 return found
-        move, after = rule.update(slope.g, at, step_size, memory)
+        move, after = updated(rule, slope.g, at, step_size, memory)
         return Applied(advance(half, move, slope.statistics), after)
     x, after, fine = _moved(rule, half, slope.g, at, step_size, memory)
     if slope.statistics is not None:
@@ -70,7 +70,7 @@ def _moved(rule: UpdateRule, half: Vector, g: Vector, x: Vector, step_size: floa
             return own
     if getattr(rule, "elementwise", False):
         return _in_blocks(rule, half, g, x, step_size, memory)
-    move, after = rule.update(g, x, step_size, memory)
+    move, after = updated(rule, g, x, step_size, memory)
     return Applied(advance(half, move), after)
 
 
@@ -83,7 +83,7 @@ def _in_blocks(
     for start in range(0, half.size, kernels.BLOCK):
         part = slice(start, start + kernels.BLOCK)
         before = {name: old[part] if old.shape == half.shape else old for name, old in memory.items()}
-        move, new = rule.update(g[part], x[part], step_size, before)
+        move, new = updated(rule, g[part], x[part], step_size, before)
         total = np.add(half[part], move, out=out[part])
         fine = fine and kernels.finite(total)
         for name, array in new.items():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
-from swiftfl.errors import UserError
+from swiftfl.errors import UserError, kind_of
 from swiftfl.registry import Registry, absent
 from swiftfl.vector import Memory, Vector
 
@@ -22,6 +22,18 @@ class UpdateRule(Protocol):
 
     def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
         """The move of gradient `g` taken at model `x`, and the memory to keep: names and shapes of `init`."""
+
+
+def updated(
+    rule: UpdateRule, g: Vector, x: Vector, step_size: float, memory: Memory
+) -> tuple[Vector, Memory]:
+    """`rule.update`; that of a rule of the user's own may not return what it should."""
+    found: object = rule.update(g, x, step_size, memory)
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise UserError(
+            f"{type(rule).__name__}.update must return the move and the memory to keep, not {kind_of(found)}"
+        )
+    return found
 
 
 MakeRule = TypeVar("MakeRule", bound=Callable[..., UpdateRule])

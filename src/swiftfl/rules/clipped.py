@@ -12,7 +12,7 @@ import numpy as np
 
 from swiftfl.errors import UserError
 from swiftfl.recycled import like
-from swiftfl.rules.base import UpdateRule
+from swiftfl.rules.base import UpdateRule, updated
 from swiftfl.vector import Memory, Vector
 
 _TINY = 1e-6  # torch's
@@ -33,7 +33,7 @@ class Clipped:
         return self.rule.init(x)
 
     def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
-        return self.rule.update(self.clipped(g), x, step_size, memory)
+        return updated(self.rule, self.clipped(g), x, step_size, memory)
 
     def clipped(self, g: Vector) -> Vector:
         """The gradient that the rule is given: g itself where it is short enough."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from swiftfl.rules.base import UpdateRule
+from swiftfl.rules.base import UpdateRule, updated
 from swiftfl.vector import Memory, Vector
 
 
@@ -29,7 +29,7 @@ class Remembering:
         return {**self.rule.init(x), **self.first(x)}
 
     def update(self, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
-        move, after = self.rule.update(g, x, step_size, memory)
+        move, after = updated(self.rule, g, x, step_size, memory)
         return move, {**memory, **after}
 
     def reset(self, x: Vector, memory: Memory) -> Memory:

@@ -205,12 +205,10 @@ def encode(codec: Codec, x: Vector) -> Bytes:
     """The code of x, checked against what the codec promises."""
     data = codec.encode(x)
     if data.dtype != np.uint8 or data.ndim != 1:
-        raise ValueError(
-            f"codec {codec.name} must give a flat array of uint8, not {data.ndim}-d {data.dtype}"
-        )
+        raise UserError(f"codec {codec.name} must give a flat array of uint8, not {data.ndim}-d {data.dtype}")
     most = codec.most_bytes(x.size, x.dtype)
     if data.size > most:
-        raise ValueError(f"codec {codec.name} gave {data.size} bytes, and had promised at most {most}")
+        raise UserError(f"codec {codec.name} gave {data.size} bytes, and had promised at most {most}")
     return data
 
 
@@ -218,9 +216,7 @@ def decode(codec: Codec, data: Bytes, size: int, dtype: npt.DTypeLike) -> Vector
     """The vector of a code, of the right size and type, and read-only."""
     x = codec.decode(data, size, dtype)
     if x.shape != (size,) or x.dtype != dtype:
-        raise ValueError(
-            f"codec {codec.name} made {x.dtype} of shape {x.shape}, not {size} {np.dtype(dtype)}"
-        )
+        raise UserError(f"codec {codec.name} made {x.dtype} of shape {x.shape}, not {size} {np.dtype(dtype)}")
     x.flags.writeable = False
     return x
 

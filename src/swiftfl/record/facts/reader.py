@@ -54,13 +54,12 @@ class FactsReader:
 
     `poll` gives the rows that have come since the last call. Where files were joined before their end was
     read, or the run was resumed, everything is read anew. What is not complete is left for later; rows that
-    cannot be right (a client that is not there, a time that is not finite) are left out, and counted in
-    `ignored`. What is no file of facts at all is a `UserError`.
+    cannot be right (a client that is not there, a time that is not finite) are left out. What is no
+    file of facts at all is a `UserError`.
     """
 
     def __init__(self, run: Path, most_at_once: int = _MOST_AT_ONCE) -> None:
         self.folder = run / FACTS
-        self.ignored = 0
         self._most = max(most_at_once // ROW.itemsize, 1) * ROW.itemsize
         self._layout: Layout | None = None
         self._layout_mark: tuple[int, int, int] | None = None
@@ -217,7 +216,6 @@ class FactsReader:
         good = (rows["client"] < clients) & (rows["steps"] > 0) & np.isfinite(rows["start"])
         for name in ("compute", "waiting", "communication"):
             good &= (rows[name] >= 0) & np.isfinite(rows[name])
-        self.ignored += int(len(rows) - good.sum())
         return rows if good.all() else rows[good]
 
 

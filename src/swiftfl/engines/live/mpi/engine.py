@@ -24,6 +24,7 @@ from swiftfl.engines.live.mpi.control import RankControl
 from swiftfl.engines.live.mpi.evaluator import Evaluate, Evaluations
 from swiftfl.engines.live.mpi.gather import FinalGather
 from swiftfl.engines.live.mpi.handover import Handover
+from swiftfl.engines.live.mpi.leaving import leave_job
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.resume import FirstState, ResumePoint, load_start
 from swiftfl.engines.live.saves import Saver
@@ -37,7 +38,6 @@ from swiftfl.transports.mpi import MpiJob
 from swiftfl.vector import Vector
 
 _NOTICE_SECONDS = 1.0  # within which every rank has heard of something
-_UNTIL_ENDED = 60.0  # seconds in which the recorder writes its results and ends the job
 _BEFORE_START = 3  # times the patience: how long the first rank waits for one that says nothing
 _LAST_LOOK = 1.0  # seconds that the first rank waits for the others when the run is stopped
 log = logging.getLogger(__name__)
@@ -393,15 +393,5 @@ class MpiEngine(SupervisedRun):
         return self.n * (1 + self.transport.models_in_memory)
 
     def leave(self) -> None:
-        """The end of MPI, after everything has been reported.
-
-        In good order if all are there. Where ranks have died, MPI_Finalize may block for ever, so each
-        leaves by itself; where one does not respond, the recorder ends the job, or that one would stay.
-        """
-        unresponsive = self.channel.orders.over == 2 or bool(self.gather.silent)
-        if unresponsive or (self.channel.leaderless and not self.job.failed()):
-            if self.has_result:
-                self.job.abort(0)
-            time.sleep(_UNTIL_ENDED)
-        elif not self.transport.progress.gone and self.channel.orders.over:
-            self.job.leave()
+        """The end of MPI, after everything has been reported."""
+        leave_job(self.job, self.channel, self.gather, self.has_result)
