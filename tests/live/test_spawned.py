@@ -126,6 +126,41 @@ def test_what_a_fresh_process_cannot_do_is_its_clients_error(tmp_path: Path) -> 
         engine.close()
 
 
+def test_a_file_of_the_working_folder_does_not_take_the_place_of_pythons_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch imports queue, and this process does not import from the working folder."""
+    (tmp_path / "queue.py").write_text("raise RuntimeError('not the one of the library')")
+    monkeypatch.chdir(tmp_path)
+    found = run(configuration(topology__clients=2, engine__epochs=1))
+    assert found.summary["lost"] == []
+
+
+def test_who_ends_before_it_can_speak_leaves_its_last_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = configuration(topology__clients=2)
+    _, told = remaking(config)
+    engine = LocalEngine(build(config).setup, tmp_path, remade=Remade("no_such_module", told))
+    try:
+        engine.start()
+        assert engine.wait(LIMIT)
+        reasons = [row["reason"] for row in engine.supervisor.take_log() if "reason" in row]
+    finally:
+        engine.close()
+    assert reasons == ["ended with code 1: ImportError: No module named no_such_module"] * 2
+    assert "Traceback" not in capfd.readouterr().err  # one line of it is the reason
+
+
+def test_what_is_said_before_there_is_a_channel_is_shown_then(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # a line on standard error for every import
+    found = run(configuration(topology__clients=1, engine__epochs=1))
+    assert found.summary["lost"] == []
+    assert "swiftfl.engines.live.local.spawned" in capfd.readouterr().err
+
+
 # --- who starts how, with a made-up list of GPUs ------------------------------------------------------------
 
 GPUS = ["cuda:0", "cuda:1"]
