@@ -200,17 +200,20 @@ def test_clients_share_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch) ->
     from swiftfl.experiment import starting
 
     asked: list[tuple[float, str]] = []
+    current: list[str] = []
     total = 40 << 30
     quarter, half = fair_share(4, total), fair_share(2, total)
     assert quarter < 0.95 / 4  # what processes take besides their tensors is left out
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
     bound = lambda share, device: asked.append((share, str(device)))  # noqa: E731
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bound)
     about = SimpleNamespace(total_memory=total)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: about)
     config = PLAIN.with_changes({"model.device": "auto", "topology.clients": 5})
     assert [place(config, i, GPUS) for i in (None, *range(5))] == ["cuda:0", *(GPUS[i % 2] for i in range(5))]
+    assert current == ["cuda:0", *(GPUS[i % 2] for i in range(5))]  # where .cuda() goes
     assert asked[0] == asked[1] == (quarter, "cuda:0")
     assert asked[2] == (half, "cuda:1")
     asked.clear()
@@ -229,6 +232,59 @@ def test_clients_share_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == []  # who is alone there may take all of it
 
 
+@pytest.mark.parametrize("told", ["by MPI", "by nobody"])
+def test_ranks_whose_launcher_says_nothing_take_the_gpus_in_turn(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their places among those that share memory, or else by their numbers in the whole job."""
+    from swiftfl.experiment import starting
+    from swiftfl.transports import mpi, ranks
+
+    class Machine:
+        """The ranks 2 to 4 of five, seen by rank 3."""
+
+        Get_rank, Get_size = staticmethod(lambda: 1), staticmethod(lambda: 3)
+        Free = staticmethod(lambda: None)
+
+    class World(SimpleNamespace):
+        Get_rank, Get_size = staticmethod(lambda: 3), staticmethod(lambda: 5)
+        Set_errhandler = staticmethod(lambda handler: None)
+
+        def Split_type(self, kind: str, key: int) -> Machine:  # noqa: N802
+            assert (kind, key) == ("shared", 3)
+            if told == "by MPI":
+                return Machine()
+            raise NotImplementedError
+
+    names = SimpleNamespace(COMM_TYPE_SHARED="shared", ERRORS_RETURN=None, Exception=OSError)
+    names.COMM_WORLD = SimpleNamespace(Dup=World)
+    counts: list[int] = []
+    monkeypatch.setattr(mpi, "_mpi", lambda: names)
+    monkeypatch.setattr(ranks, "_by_mpi", {})
+    monkeypatch.setattr(starting, "usable_device", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(starting, "bound_memory", lambda device, count: counts.append(count))
+    for name in ("CUDA_VISIBLE_DEVICES", *ranks._LOCAL_RANKS, *ranks._LOCAL_SIZES):
+        monkeypatch.delenv(name, raising=False)
+    config = PLAIN.with_changes({"model.device": "auto", "engine.name": "mpi"})
+    assert place(config, devices=GPUS) == "cuda:0"  # MPI is not started, as in a replay
+    mpi.MpiJob()
+    assert place(config, devices=GPUS) == "cuda:1"
+    assert place(config, devices=["cuda:0", "cuda:1", "cuda:2"]) == ("cuda:1" if told == "by MPI" else "cuda:0")
+    assert counts[1] == (1 if told == "by MPI" else 0)  # of three on two GPUs, the one on the second
+    monkeypatch.setenv("SLURM_LOCALID", "4")
+    assert place(config, devices=GPUS) == "cuda:0"  # a launcher that tells is believed
+
+
+@pytest.mark.parametrize("engine", ["virtual", "sampled", "local"])
+@pytest.mark.parametrize("device", ["autox", "cpux", "cpu:banana", "cuda:", "cudacpu", ""])
+def test_a_name_that_no_device_has_is_refused_by_every_engine(engine: str, device: str) -> None:
+    config = PLAIN.with_changes({"engine.name": engine, "model.device": device})
+    with pytest.raises(UserError, match=r"device '.*' cannot be used here: no device has that name") as error:
+        run(config)
+    assert "\n" not in str(error.value)
+
+
 def test_runs_at_once_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep's third run of four is on the first of two GPUs, with one other; its clients begin there."""
     from swiftfl.experiment import starting
@@ -236,6 +292,7 @@ def test_runs_at_once_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> 
     counts: list[tuple[str, int]] = []
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
     monkeypatch.setattr(starting, "bound_memory", lambda device, count: counts.append((device, count)))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setenv("SWIFTFL_PLACE", "2/4")
     virtual = PLAIN.with_changes({"model.device": "auto", "engine.name": "virtual"})
     assert place(virtual, devices=GPUS) == "cuda:0"
