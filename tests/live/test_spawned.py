@@ -270,7 +270,9 @@ def test_ranks_whose_launcher_says_nothing_take_the_gpus_in_turn(
     assert place(config, devices=GPUS) == "cuda:0"  # MPI is not started, as in a replay
     mpi.MpiJob()
     assert place(config, devices=GPUS) == "cuda:1"
-    assert place(config, devices=["cuda:0", "cuda:1", "cuda:2"]) == ("cuda:1" if told == "by MPI" else "cuda:0")
+    assert place(config, devices=["cuda:0", "cuda:1", "cuda:2"]) == (
+        "cuda:1" if told == "by MPI" else "cuda:0"
+    )
     assert counts[1] == (1 if told == "by MPI" else 0)  # of three on two GPUs, the one on the second
     monkeypatch.setenv("SLURM_LOCALID", "4")
     assert place(config, devices=GPUS) == "cuda:0"  # a launcher that tells is believed
