@@ -25,6 +25,7 @@ from swiftfl.experiment.run import run
 from swiftfl.experiment.starting import cannot_be_sent, how_to_start, place, remaking
 from swiftfl.workload.placement import fair_share
 
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine")
 SPAWN = {"engine.name": "local", "engine.live.start": "spawn", "topology.clients": 3}
 
 
@@ -46,6 +47,16 @@ def test_rounds_give_the_same_bits_spawned_and_forked(vectors: str) -> None:
     forked = run(config.with_changes({"engine.live.start": "fork"}))
     for mine, theirs in zip(spawned.models, forked.models, strict=True):
         assert np.array_equal(np.asarray(mine), np.asarray(theirs))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_two_clients_on_a_device_end_where_those_on_the_cpu_do(device: str) -> None:
+    config = configuration(algorithm__name="dsgd", topology__clients=2, model__device=device)
+    there = run(config)
+    here = run(config.with_changes({"model.device": "cpu", "engine.live.start": "fork"}))
+    assert there.summary["lost"] == []
+    for mine, other in zip(there.models, here.models, strict=True):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(other), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -306,6 +317,20 @@ def test_runs_at_once_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("SWIFTFL_PLACE", wrong)
         assert place(virtual, devices=GPUS) == "cuda:0"
         assert counts[-1] == ("cuda:0", 1)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_cuda_may_do_is_set_where_it_is_used(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from swiftfl.experiment import starting
+
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    for part, name in ((cudnn, "deterministic"), (cudnn, "allow_tf32"), (matmul, "allow_tf32")):
+        monkeypatch.setattr(part, name, not wanted)
+    monkeypatch.setattr(starting, "usable_device", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    changes = {"model.device": "cuda", "model.deterministic": wanted, "model.tf32": wanted}
+    assert place(PLAIN.with_changes({**changes, "engine.name": "virtual"}), devices=GPUS) == "cuda:0"
+    assert (cudnn.deterministic, cudnn.allow_tf32, matmul.allow_tf32) == (wanted, wanted, wanted)
 
 
 def test_a_run_on_the_cpu_does_not_look_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
