@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from swiftfl.fresh import fresh_python
+
 HERE = Path(__file__).resolve().parent
 NAMES = ("aarhus", "basel", "cordoba", "dublin", "evora")
 LATE, KILLED = "evora", "cordoba"
@@ -38,7 +40,7 @@ def say(text: str) -> None:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "swiftfl", *words]
+    return fresh_python("swiftfl", *words)
 
 
 def wait(what: str, true: Callable[[], Any]) -> Any:

@@ -25,6 +25,7 @@ from swiftfl.experiment.run import run
 from swiftfl.experiment.starting import cannot_be_sent, how_to_start, place, remaking
 from swiftfl.workload.placement import fair_share
 
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine")
 SPAWN = {"engine.name": "local", "engine.live.start": "spawn", "topology.clients": 3}
 
 
@@ -46,6 +47,16 @@ def test_rounds_give_the_same_bits_spawned_and_forked(vectors: str) -> None:
     forked = run(config.with_changes({"engine.live.start": "fork"}))
     for mine, theirs in zip(spawned.models, forked.models, strict=True):
         assert np.array_equal(np.asarray(mine), np.asarray(theirs))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_two_clients_on_a_device_end_where_those_on_the_cpu_do(device: str) -> None:
+    config = configuration(algorithm__name="dsgd", topology__clients=2, model__device=device)
+    there = run(config)
+    here = run(config.with_changes({"model.device": "cpu", "engine.live.start": "fork"}))
+    assert there.summary["lost"] == []
+    for mine, other in zip(there.models, here.models, strict=True):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(other), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -126,6 +137,41 @@ def test_what_a_fresh_process_cannot_do_is_its_clients_error(tmp_path: Path) -> 
         engine.close()
 
 
+def test_a_file_of_the_working_folder_does_not_take_the_place_of_pythons_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch imports queue, and this process does not import from the working folder."""
+    (tmp_path / "queue.py").write_text("raise RuntimeError('not the one of the library')")
+    monkeypatch.chdir(tmp_path)
+    found = run(configuration(topology__clients=2, engine__epochs=1))
+    assert found.summary["lost"] == []
+
+
+def test_who_ends_before_it_can_speak_leaves_its_last_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = configuration(topology__clients=2)
+    _, told = remaking(config)
+    engine = LocalEngine(build(config).setup, tmp_path, remade=Remade("no_such_module", told))
+    try:
+        engine.start()
+        assert engine.wait(LIMIT)
+        reasons = [row["reason"] for row in engine.supervisor.take_log() if "reason" in row]
+    finally:
+        engine.close()
+    assert reasons == ["ended with code 1: ImportError: No module named no_such_module"] * 2
+    assert "Traceback" not in capfd.readouterr().err  # one line of it is the reason
+
+
+def test_what_is_said_before_there_is_a_channel_is_shown_then(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # a line on standard error for every import
+    found = run(configuration(topology__clients=1, engine__epochs=1))
+    assert found.summary["lost"] == []
+    assert "swiftfl.engines.live.local.spawned" in capfd.readouterr().err
+
+
 # --- who starts how, with a made-up list of GPUs ------------------------------------------------------------
 
 GPUS = ["cuda:0", "cuda:1"]
@@ -165,17 +211,20 @@ def test_clients_share_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch) ->
     from swiftfl.experiment import starting
 
     asked: list[tuple[float, str]] = []
+    current: list[str] = []
     total = 40 << 30
     quarter, half = fair_share(4, total), fair_share(2, total)
     assert quarter < 0.95 / 4  # what processes take besides their tensors is left out
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
     bound = lambda share, device: asked.append((share, str(device)))  # noqa: E731
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", bound)
     about = SimpleNamespace(total_memory=total)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: about)
     config = PLAIN.with_changes({"model.device": "auto", "topology.clients": 5})
     assert [place(config, i, GPUS) for i in (None, *range(5))] == ["cuda:0", *(GPUS[i % 2] for i in range(5))]
+    assert current == ["cuda:0", *(GPUS[i % 2] for i in range(5))]  # where .cuda() goes
     assert asked[0] == asked[1] == (quarter, "cuda:0")
     assert asked[2] == (half, "cuda:1")
     asked.clear()
@@ -194,6 +243,61 @@ def test_clients_share_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == []  # who is alone there may take all of it
 
 
+@pytest.mark.parametrize("told", ["by MPI", "by nobody"])
+def test_ranks_whose_launcher_says_nothing_take_the_gpus_in_turn(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their places among those that share memory, or else by their numbers in the whole job."""
+    from swiftfl.experiment import starting
+    from swiftfl.transports import mpi, ranks
+
+    class Machine:
+        """The ranks 2 to 4 of five, seen by rank 3."""
+
+        Get_rank, Get_size = staticmethod(lambda: 1), staticmethod(lambda: 3)
+        Free = staticmethod(lambda: None)
+
+    class World(SimpleNamespace):
+        Get_rank, Get_size = staticmethod(lambda: 3), staticmethod(lambda: 5)
+        Set_errhandler = staticmethod(lambda handler: None)
+
+        def Split_type(self, kind: str, key: int) -> Machine:  # noqa: N802
+            assert (kind, key) == ("shared", 3)
+            if told == "by MPI":
+                return Machine()
+            raise NotImplementedError
+
+    names = SimpleNamespace(COMM_TYPE_SHARED="shared", ERRORS_RETURN=None, Exception=OSError)
+    names.COMM_WORLD = SimpleNamespace(Dup=World)
+    counts: list[int] = []
+    monkeypatch.setattr(mpi, "_mpi", lambda: names)
+    monkeypatch.setattr(ranks, "_by_mpi", {})
+    monkeypatch.setattr(starting, "usable_device", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(starting, "bound_memory", lambda device, count: counts.append(count))
+    for name in ("CUDA_VISIBLE_DEVICES", *ranks._LOCAL_RANKS, *ranks._LOCAL_SIZES):
+        monkeypatch.delenv(name, raising=False)
+    config = PLAIN.with_changes({"model.device": "auto", "engine.name": "mpi"})
+    assert place(config, devices=GPUS) == "cuda:0"  # MPI is not started, as in a replay
+    mpi.MpiJob()
+    assert place(config, devices=GPUS) == "cuda:1"
+    assert place(config, devices=["cuda:0", "cuda:1", "cuda:2"]) == (
+        "cuda:1" if told == "by MPI" else "cuda:0"
+    )
+    assert counts[1] == (1 if told == "by MPI" else 0)  # of three on two GPUs, the one on the second
+    monkeypatch.setenv("SLURM_LOCALID", "4")
+    assert place(config, devices=GPUS) == "cuda:0"  # a launcher that tells is believed
+
+
+@pytest.mark.parametrize("engine", ["virtual", "sampled", "local"])
+@pytest.mark.parametrize("device", ["autox", "cpux", "cpu:banana", "cuda:", "cudacpu", ""])
+def test_a_name_that_no_device_has_is_refused_by_every_engine(engine: str, device: str) -> None:
+    config = PLAIN.with_changes({"engine.name": engine, "model.device": device})
+    with pytest.raises(UserError, match=r"device '.*' cannot be used here: no device has that name") as error:
+        run(config)
+    assert "\n" not in str(error.value)
+
+
 def test_runs_at_once_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep's third run of four is on the first of two GPUs, with one other; its clients begin there."""
     from swiftfl.experiment import starting
@@ -201,6 +305,7 @@ def test_runs_at_once_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> 
     counts: list[tuple[str, int]] = []
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
     monkeypatch.setattr(starting, "bound_memory", lambda device, count: counts.append((device, count)))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setenv("SWIFTFL_PLACE", "2/4")
     virtual = PLAIN.with_changes({"model.device": "auto", "engine.name": "virtual"})
     assert place(virtual, devices=GPUS) == "cuda:0"
@@ -212,6 +317,20 @@ def test_runs_at_once_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("SWIFTFL_PLACE", wrong)
         assert place(virtual, devices=GPUS) == "cuda:0"
         assert counts[-1] == ("cuda:0", 1)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_cuda_may_do_is_set_where_it_is_used(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from swiftfl.experiment import starting
+
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    for part, name in ((cudnn, "deterministic"), (cudnn, "allow_tf32"), (matmul, "allow_tf32")):
+        monkeypatch.setattr(part, name, not wanted)
+    monkeypatch.setattr(starting, "usable_device", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    changes = {"model.device": "cuda", "model.deterministic": wanted, "model.tf32": wanted}
+    assert place(PLAIN.with_changes({**changes, "engine.name": "virtual"}), devices=GPUS) == "cuda:0"
+    assert (cudnn.deterministic, cudnn.allow_tf32, matmul.allow_tf32) == (wanted, wanted, wanted)
 
 
 def test_a_run_on_the_cpu_does_not_look_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

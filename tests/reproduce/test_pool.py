@@ -54,6 +54,19 @@ def test_jobs_that_fail_are_reported_and_the_others_go_on() -> None:
     }
 
 
+def test_workers_import_what_this_process_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a user's file that has the name of one of Python's own, and lies in the working folder."""
+    here, other = tmp_path / "here", tmp_path / "other"
+    here.mkdir()
+    other.mkdir()
+    (here / "threading.py").write_text("raise RuntimeError('not the one of the library')")
+    (other / "only_here.py").write_text("def answer(report): return 42")
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(other)
+    done, failed, _ = results([Job("a", "only_here:answer", {})], 1)
+    assert (done, failed) == ({"a": 42}, {})
+
+
 def test_workers_have_one_thread_and_may_print_and_return_much() -> None:
     done, failed, _ = results([job("threads", "threads"), job("text", "long_text", length=5_000_000)], 2)
     assert failed == {}

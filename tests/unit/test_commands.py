@@ -151,17 +151,23 @@ def test_a_partition_is_shown_and_drawn(
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
 
 
-@pytest.mark.parametrize("state", ["in order", "wrong", "not for this torch"])
+@pytest.mark.parametrize("state", ["in order", "wrong", "not for this torch", "run fails"])
 def test_the_doctor_checks_every_gpu(
     state: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two made-up ones; the first of them is the cpu."""
+    from swiftfl.experiment import device_run
     from swiftfl.workload import device_check, placement
 
     real = device_check.check_device
+    runs: list[str] = []
+
+    def check_runs(devices: list[str]) -> dict[str, str]:
+        runs.extend(devices)
+        return dict.fromkeys(devices, "a run failed" if state == "run fails" else "")
 
     def check(name: str) -> tuple[list[str], float]:
-        if name == "cuda:0" or state == "in order":
+        if name == "cuda:0" or state in ("in order", "run fails"):
             return real("cpu")
         if state == "wrong":
             return ["an average differs from the cpu's"], 3.0
@@ -170,6 +176,7 @@ def test_the_doctor_checks_every_gpu(
     monkeypatch.setattr(placement, "devices_here", lambda: ["cuda:0", "cuda:1"])
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda name: f"Fast {name[-1]}")
     monkeypatch.setattr(device_check, "check_device", check)
+    monkeypatch.setattr(device_run, "check_runs", check_runs)
     assert run_command(["doctor", "--json"]) == 0
     gpu = json.loads(capsys.readouterr().out)["gpu"]
     assert gpu["state"] == ("works" if state == "in order" else "warning")
@@ -179,8 +186,27 @@ def test_the_doctor_checks_every_gpu(
         "wrong": "cuda:1: an average differs from the cpu's",
         "not for this torch": "cuda:1: RuntimeError: CUDA error: no kernel image is available for "
         "execution on the device",
+        "run fails": "cuda:0: a run failed; cuda:1: a run failed",
     }
     assert gpu["remedy"] == said[state]
+    assert runs == (["cuda:0"] if state == "not for this torch" else ["cuda:0", "cuda:1"])
+
+
+def test_a_short_run_on_a_device_is_compared_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cpu itself is in order; what is wrong is said, also of a run that does not end."""
+    from swiftfl.experiment import device_run
+
+    assert device_run.check_runs(["cpu"]) == {"cpu": ""}
+    assert device_run.check_runs(["cpu"], 0.0) == {"cpu": "no time was left for a run of two clients there"}
+    late = device_run.check_runs(["cpu", "cpu:0"], 0.05)  # before it has imported anything
+    assert late["cpu"] == "a run of two clients there was not over after 0 s"
+    assert "no time was left" in late["cpu:0"]
+    monkeypatch.setattr(device_run, "_NEAR", 0.0)
+    assert re.fullmatch(
+        r"a run of two clients there is \S+ away from the cpu's", device_run.check_runs(["cpu"])["cpu"]
+    )
+    found = device_run.check_runs(["cpu:banana"])["cpu:banana"]
+    assert found.startswith("a run of two clients there failed: device 'cpu:banana' cannot be used here")
 
 
 def test_the_doctor_says_why_kernels_are_not_compiled(

@@ -1,4 +1,4 @@
-"""The program of a client that engine local spawns: `python -m swiftfl.api.spawned_client DESCRIPTOR`.
+"""The program of a client that engine local spawns; its argument is a descriptor.
 
 It makes the run anew from its configuration, with the user's own code by reference, as a rank of MPI does.
 """

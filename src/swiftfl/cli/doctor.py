@@ -104,21 +104,24 @@ def _gpu() -> Finding:
         import torch
     except (ImportError, OSError):
         return Finding("gpu", "missing", "torch is missing")
+    from swiftfl.experiment.device_run import check_runs
     from swiftfl.workload.device_check import check_device
     from swiftfl.workload.placement import devices_here
 
     devices = devices_here()
     if not devices:
         return Finding("gpu", "missing", "none that torch can use; gradients are computed on the cpu")
-    told, wrong = [], []
+    told, wrong, sound = [], [], []
     for device in devices:
         try:
             problems, speed = check_device(device)
             told.append(f"{torch.cuda.get_device_name(device)} (checked; {speed:.0f} GB/s down)")
+            sound.append(device)
         except RuntimeError as error:  # such as a GPU that this torch was not built for, or one that is full
             problems = [in_one_line(error)]
             told.append(f"{device} (could not be checked)")
         wrong += [f"{device}: {problem}" for problem in problems]
+    wrong += [f"{device}: {problem}" for device, problem in check_runs(sound).items() if problem]
     found = f"{', '.join(told)}: --device auto"
     return Finding("gpu", "warning", found, "; ".join(wrong)) if wrong else Finding("gpu", "works", found)
 

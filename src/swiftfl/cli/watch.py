@@ -18,6 +18,7 @@ from swiftfl.cli.watch_picture import MOST_LANES, Pen, plain_line
 from swiftfl.cli.watching import COMINGS_AND_GOINGS, Watcher
 from swiftfl.errors import UserError
 from swiftfl.experiment.bars import plain_console
+from swiftfl.experiment.stages import show_stages, stages_over
 from swiftfl.views import Library, RunView, is_run
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class RunScreen:
         self._begun = self._blind = False
 
     def __enter__(self) -> Self:
+        show_stages(self.console)
         return self
 
     def __call__(self, done: int, total: int, last: Measurement) -> None:
@@ -168,6 +170,7 @@ class RunScreen:
 
     def _begin(self, done: int, total: int) -> None:
         self._begun = True
+        stages_over()
         if self._live is not None:
             self._live.start()
         else:
@@ -179,6 +182,7 @@ class RunScreen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        stages_over()
         if self._live is not None and self._begun:
             self._live.stop()
         if isinstance(error, KeyboardInterrupt):

@@ -13,6 +13,7 @@ from typing import IO
 
 from swiftfl.dashboard import require_server
 from swiftfl.errors import UserError
+from swiftfl.fresh import fresh_python
 
 _MOST_SAID = 100_000
 _PATIENCE = 5.0  # seconds for a server that is asked to end
@@ -34,15 +35,7 @@ class DashboardBeside:
         self.url = ""
 
     def __enter__(self) -> DashboardBeside:
-        command = [
-            sys.executable,
-            "-m",
-            "swiftfl",
-            "dashboard",
-            "--beside",
-            "--",
-            str(self._folder.absolute()),
-        ]
+        command = fresh_python("swiftfl", "dashboard", "--beside", "--", str(self._folder.absolute()))
         self._said = tempfile.TemporaryFile("w+", errors="replace")
         self._process = subprocess.Popen(
             command,

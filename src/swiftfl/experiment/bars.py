@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from swiftfl.experiment.stages import show_stages, stages_over
 from swiftfl.transports.ranks import rank_here
 
 if TYPE_CHECKING:
@@ -55,15 +56,20 @@ class ProgressBars:
         """Begin to show the bars, if it is time for that."""
         if self.live and not self._started and time.monotonic() >= self._due:
             self._started = True
+            stages_over()
             self.bars.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        stages_over()
         if self._started:
             self.bars.stop()
 
     def of(self, name: str) -> RunProgress:
+        """The bar of a run that is about to be made; while there are no bars, a line says what is made."""
+        if not self._started:
+            show_stages(self.console)
         return RunProgress(self, name)
 
 
@@ -78,6 +84,7 @@ class RunProgress:
         self._task = screen.bars.add_task(name, total=None, rate="", note="")
 
     def __call__(self, done: int, total: int, last: Measurement) -> None:
+        stages_over()
         now = time.monotonic()
         began, before = self._first = self._first or (now, done)
         rate = (done - before) / (now - began) if now > began else 0.0

@@ -40,6 +40,7 @@ from swiftfl.experiment.given import Given
 from swiftfl.experiment.learning_config import ModelConfig
 from swiftfl.experiment.network_config import NetworkConfig
 from swiftfl.experiment.own import metrics_by_name
+from swiftfl.experiment.stages import stage
 from swiftfl.experiment.starting import place
 from swiftfl.graph import Coefficients, Topology, communication_coefficients, topology
 from swiftfl.graph.files import read_topology
@@ -95,13 +96,17 @@ def build(config: Config, given: Given | None = None, client: int | None = None)
 def _build(config: Config, given: Given, client: int | None) -> Parts:
     given.check(config)
     one_thread()
+    stage(f"making the topology of {config.topology.clients:,} clients")
     graph = build_topology(config.topology, config.seed)
+    stage("reading the data")
     data = given.data or dataset(config.data.dataset, config.data.folder, **config.data.options)
+    stage(f"sharing out the samples among {graph.n:,} clients")
     parts = split(data, graph.n, config.seed, config.data.partition)
     size, drop_last = config.data.batch_size, config.data.drop_last
     batches = [Batches(parts[i], size, config.seed, client=i, drop_last=drop_last) for i in range(graph.n)]
     steps = [each.steps_per_epoch for each in batches]
     shifts = [shift.make() for shift in config.data.shift]
+    stage("making the model")
     workload = ModuleWorkload(
         given.model or build_model(config.model, data),
         data,
@@ -119,7 +124,9 @@ def _build(config: Config, given: Given, client: int | None) -> Parts:
         },
     )
     method = weights_method(config.algorithm)
+    stage("computing the communication coefficients")
     coefficients = communication_coefficients(graph, build_influence(config, parts), method)
+    stage(f"making {graph.n:,} clients")
     learning: Workload = workload
     if config.privacy.noise:
         learning = build_private(config, workload, parts)

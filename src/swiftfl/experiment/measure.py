@@ -11,6 +11,7 @@ import numpy as np
 
 from swiftfl.engines.engine import Engine
 from swiftfl.engines.simulation.engine import Simulation
+from swiftfl.experiment.stages import stage
 from swiftfl.vector import Vector, consensus, consensus_distance
 from swiftfl.workload.base import Evaluation, Workload, follow
 
@@ -36,6 +37,7 @@ class Measurement:
 def measure(engine: Engine, clients: int) -> Measurement:
     """Evaluate the consensus of the newest models, and up to `clients` client models, spread evenly."""
     iteration, now, epochs = engine.iteration, engine.now, engine.epochs()
+    stage("evaluating the first models")  # of later ones nobody is told: the run has begun
     everybody = engine.models
     models = [everybody[i] for i in engine.members()] or everybody
     workload = engine.setup.workload

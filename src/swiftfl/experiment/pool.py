@@ -15,7 +15,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swiftfl.engines.threads import CORES, PLACE, cores
+from swiftfl.fresh import fresh_python
 from swiftfl.signals import stop_requests
 
 _log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class _Worker:
         self.number = number
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "swiftfl.experiment.worker", str(os.getpid())],
+            fresh_python("swiftfl.experiment.worker", str(os.getpid())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

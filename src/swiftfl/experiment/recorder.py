@@ -18,6 +18,7 @@ from swiftfl.experiment.callbacks import CallbackGroup
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.measure import Measurement, row
 from swiftfl.experiment.notices import notice
+from swiftfl.experiment.stages import stage
 from swiftfl.files import finite
 from swiftfl.record import RunFolder, versions
 from swiftfl.record.facts import FACTS
@@ -74,6 +75,7 @@ class Recorder:
     def start(self) -> None:
         """What is known of a run before it begins; a folder that does not take it is an error."""
         if self.folder is not None:
+            stage("beginning the record")
             for name, value in self._about.items():
                 self.folder.write_json(name, value)
         self.event("start", iteration=0, time=0.0)

@@ -27,7 +27,7 @@ def how_to_start(config: Config, devices: Sequence[str] | None = None) -> tuple[
     they have a GPU to use and all that they need can be sent.
     """
     start, device = config.engine.live.start, config.model.device
-    if not device.startswith(("auto", "cpu", "cuda")):
+    if device_kind(device) not in ("auto", "cpu", "cuda"):
         raise UserError(f"device {device!r} cannot be used with engine local: say cpu, cuda or auto")
     obstacle = cannot_be_sent(config)
     if start == "spawn":
@@ -78,6 +78,7 @@ def place(config: Config, client: int | None = None, devices: Sequence[str] | No
     on the first one, beside the clients there.
     """
     name, engine = config.model.device, config.engine.name
+    device_kind(name)
     if engine == "local" and client is None and how_to_start(config, devices)[0] == "fork":
         return usable_device("cpu")
     if name != "auto" and not name.startswith("cuda"):
@@ -89,6 +90,7 @@ def place(config: Config, client: int | None = None, devices: Sequence[str] | No
         torch.backends.cudnn.deterministic = config.model.deterministic
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.model.tf32
         usable_device(device)
+        torch.cuda.set_device(device)  # for code of the user's own that says only .cuda()
         bound_memory(device, sharing(device, [device_of(name, k, found) for k in everybody]))
         return device
     return usable_device(device)
@@ -106,6 +108,23 @@ def _neighbours(config: Config, client: int | None) -> tuple[int, Sequence[int]]
     each = config.topology.clients
     first = run * each
     return first + (client or 0), [*range(runs * each), *range(0, runs * each, each)]
+
+
+def device_kind(name: str) -> str:
+    """What a device's name begins with, or `auto`; a name that is none is the user's mistake.
+
+    >>> device_kind("cuda:1")
+    'cuda'
+    """
+    if name == "auto":
+        return name
+    try:
+        return torch.device(name).type
+    except RuntimeError:
+        raise UserError(
+            f"device {name!r} cannot be used here: no device has that name; say auto, cpu, cuda or, as in "
+            "cuda:1, a certain GPU"
+        ) from None
 
 
 def usable_device(name: str) -> str:

@@ -1,6 +1,6 @@
 """A worker process of the job pool: jobs come in as lines of JSON, progress and results go out the same way.
 
-`python -m swiftfl.experiment.worker PARENT`. It imports torch once for many jobs. SIGINT interrupts the job,
+Its argument is the process of the pool. It imports torch once for many jobs. SIGINT interrupts the job,
 which saves if it can, and ends the process. So does the end of the pool's process, whatever ended it.
 """
 

@@ -28,7 +28,7 @@ from swiftfl.transports.codec import Bytes, Identity, MakeCodec
 from swiftfl.transports.messages.doorbell import ADDRESS_BYTES, Doorbell
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.transports.messages.wire import GARBLED, LOST, Transfer
-from swiftfl.transports.ranks import rank_here
+from swiftfl.transports.ranks import rank_here, remember_local_rank
 from swiftfl.vector import Vector
 
 _log = logging.getLogger(__name__)
@@ -146,7 +146,22 @@ class MpiJob:
         self._comm: MPI.Intracomm = self._mpi.COMM_WORLD.Dup() if comm is None else comm
         self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        if comm is None:
+            self._look_around()
         _log.debug("rank %d of %d", self.rank, self.size)
+
+    def _look_around(self) -> None:
+        """Which of its machine's ranks this one is, and of how many; all ranks come to it together.
+
+        Not every launcher tells, and ranks that take themselves for the first would share one GPU.
+        """
+        try:
+            here: Any = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED, self.rank)
+        except (NotImplementedError, self._mpi.Exception):  # an MPI older than 3.0
+            remember_local_rank(self.rank, 1)
+            return
+        remember_local_rank(here.Get_rank(), here.Get_size())
+        here.Free()
 
     @property
     def library(self) -> str:

@@ -1,4 +1,4 @@
-"""What a process knows from the launcher of MPI before MPI is started."""
+"""What a process knows from the launcher of MPI before MPI is started, and what MPI tells it then."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _LOCAL_SIZES = (
     "PMI_LOCAL_SIZE",
     "MV2_COMM_WORLD_LOCAL_SIZE",
 )
+_by_mpi: dict[str, int] = {}
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 
 
@@ -25,14 +26,21 @@ def rank_here() -> int | None:
     return _first(_RANKS)
 
 
+def remember_local_rank(number: int, count: int) -> None:
+    """What MPI itself says of this machine's processes, for launchers that do not tell."""
+    _by_mpi.update(number=number, count=count)
+
+
 def local_rank_here() -> int | None:
-    """Its number among the processes of this machine; None if the launcher does not tell."""
-    return _first(_LOCAL_RANKS)
+    """Its number among the processes of this machine; None if neither the launcher nor MPI has told."""
+    found = _first(_LOCAL_RANKS)
+    return _by_mpi.get("number") if found is None else found
 
 
 def local_size_here() -> int | None:
-    """How many processes of the job are on this machine; None if the launcher does not tell."""
-    return _first(_LOCAL_SIZES)
+    """How many processes of the job are on this machine; None if neither the launcher nor MPI has told."""
+    found = _first(_LOCAL_SIZES)
+    return _by_mpi.get("count") if found is None else found
 
 
 def _first(names: tuple[str, ...]) -> int | None:

@@ -16,6 +16,7 @@ from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.live import LiveRunner, check_configuration, keep_configuration, live_options
 from swiftfl.experiment.runners.runner import LivePace, Past, Row, resume_command
+from swiftfl.experiment.stages import stages_over
 from swiftfl.experiment.starting import how_to_start, remaking
 from swiftfl.record import RunFolder
 from swiftfl.record.folder import CLIENTS
@@ -61,6 +62,7 @@ class LocalRunner(LiveRunner):
         return LocalEngine(parts.setup, clients, options, point, self.transport, plan, self._remade)
 
     def start(self) -> None:
+        stages_over()  # whose timer is a thread, and the engine forks
         self.engine.start()
         self._pace = LivePace(self.config, _SHARE)
 

@@ -17,6 +17,7 @@ from swiftfl.experiment.differences import refuse_changes
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.runner import Past, Row, resume_command
+from swiftfl.experiment.stages import stage
 from swiftfl.record import RunFolder, SavedCheckpoint
 from swiftfl.signals import StopRequest
 
@@ -38,6 +39,7 @@ class SimulatedRunner:
         return prepare()
 
     def new(self, parts: Parts, folder: Path | None) -> Engine:
+        stage(f"making the first models of {parts.topology.n:,} clients")
         self.engine = parts.engine(self.config.engine.name)
         self._every = evaluation_interval(self.config, parts)
         return self.engine
@@ -75,6 +77,7 @@ class SimulatedRunner:
 
     def start(self) -> None:
         if not self._restored:
+            stage("starting the engine")
             self.engine.start()
 
     def advance(self, stop: StopRequest) -> bool:

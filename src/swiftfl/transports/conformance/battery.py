@@ -18,13 +18,13 @@ import json
 import multiprocessing as mp
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from swiftfl.fresh import fresh_python
 from swiftfl.transports.base import TransportEntry
 from swiftfl.transports.conformance import small, wait_free, waiting
 from swiftfl.transports.conformance.participants import Failed, Participants, Skipped
@@ -83,9 +83,9 @@ def _launched(
 ) -> Iterator[CheckReport]:
     """The checks by a program of the transport's own; whatever did not report has failed."""
     names = [check.__name__ for check in checks]
-    program = ["-m", str(entry.program), *names]
+    program = fresh_python(str(entry.program), *names)
     started = subprocess.Popen(
-        [sys.executable, *program] if entry.starts_clients else command(4, program),
+        program if entry.starts_clients else command(4, program[1:]),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from swiftfl.fresh import fresh_python
 from swiftfl.transports.codec import Identity, MakeCodec
 from swiftfl.transports.conformance.ranks import RANKS, main
 from swiftfl.transports.messages.transport import MessageTransport
@@ -102,7 +103,7 @@ def _start() -> Peers:
     for rank in range(1, RANKS):
         ours, theirs = socket.socketpair()
         os.set_inheritable(theirs.fileno(), True)
-        command = [sys.executable, "-m", __spec__.name, f"--rank={rank}:{theirs.fileno()}", *sys.argv[1:]]
+        command = fresh_python(__spec__.name, f"--rank={rank}:{theirs.fileno()}", *sys.argv[1:])
         subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL)
         theirs.close()
         lines.append(ours)

@@ -46,7 +46,7 @@ from swiftfl.vector import Vector
 _log = logging.getLogger(__name__)
 _TICK = 0.05
 _NOTICE_SECONDS = 0.5  # within which every client has heard of something
-_DESCRIPTORS = 64  # besides three per client
+_DESCRIPTORS = 64  # besides three per client, or four if what it says at first is kept
 _WITH_THE_SERVER = "ended with the process that starts clients (swiftfl-fork), which was killed"
 _TOO_LATE = "it was back too late to take part in any further round"
 _LAST_SAVES = 5.0  # seconds that clients get to save when the supervisor has failed
@@ -91,7 +91,7 @@ class LocalEngine(SupervisedRun):
         """Fork the fork server and every client; returns at once."""
         one_thread()  # the models are evaluated here, beside the clients
         setup, in_rounds = self.setup, self.setup.algorithm.in_rounds
-        allow_descriptors(3 * self.n + _DESCRIPTORS)
+        allow_descriptors((3 if self._remade is None else 4) * self.n + _DESCRIPTORS)
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
         neighbours, codec = self.neighbourhoods(), partial(measured, setup.codec)
@@ -117,7 +117,7 @@ class LocalEngine(SupervisedRun):
             kernels.compiled()  # once, here, and not by every client at its first step
         remade = self._remade
         spawned = None if remade is None else SpawnedClients(worker, self._status_file, remade)
-        self.fork_server = ForkServer(worker.run if spawned is None else spawned.run)
+        self.fork_server = ForkServer(*((worker.run,) if spawned is None else (spawned.run, spawned.words)))
         for end in theirs.values():
             end.close()
         self._observer = (self._models or self._plan).observe()

@@ -33,6 +33,7 @@ from swiftfl.signals import leave_to_the_parent, signal_name
 _log = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _LARGEST = 1 << 20
+_LONGEST_WORDS = 1000  # characters of the last line of a process that ended early
 _PATIENCE = 5.0  # seconds for the fork server to end its clients and itself
 
 
@@ -63,23 +64,71 @@ class Exit:
     incarnation: int
     status: int
     failure: str = ""
+    said: str = ""
+    """The last line that it wrote before it could speak for itself."""
 
     def __str__(self) -> str:
         code = os.waitstatus_to_exitcode(self.status)
-        return self.failure or (f"killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}")
+        how = self.failure or (f"killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}")
+        return f"{how}: {self.said}" if self.said else how
+
+
+class FirstWords:
+    """What processes write to standard error before they have a channel of their own to say it.
+
+    The fork server keeps it, each process's in a file in memory, and reads it when the process has ended.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}  # by client
+
+    def expect(self, client: int) -> None:
+        """In the fork server, before it forks this client."""
+        self._files[client] = os.memfd_create("swiftfl-words")
+
+    def keep(self, client: int) -> int:
+        """In the client's process: what it writes is kept from here on; the standard error that it had."""
+        before = os.dup(2)
+        os.dup2(self._files[client], 2)
+        return before
+
+    @staticmethod
+    def let_go(before: int) -> None:
+        """In the client's process: it speaks for itself, and what it wrote so far is shown."""
+        sys.stderr.flush()
+        said = os.pread(2, os.fstat(2).st_size, 0)
+        os.ftruncate(2, 0)
+        os.dup2(before, 2)
+        os.close(before)
+        with suppress(OSError):
+            os.write(2, said)
+
+    def take(self, client: int) -> str:
+        """In the fork server, when the client has ended: its last line, if there is one."""
+        file = self._files.pop(client, None)
+        if file is None:
+            return ""
+        text = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace").strip()
+        os.close(file)
+        if text:
+            _log.debug("client %d ended before it had a channel: %s", client, text)
+        return " ".join(text.splitlines()[-1].split())[:_LONGEST_WORDS] if text else ""
 
 
 class ForkServer:
-    """The engine's handle: `work` is called in each client's process, and returns its exit code."""
+    """The engine's handle: `work` is called in each client's process, and returns its exit code.
 
-    def __init__(self, work: Callable[[Launch], int]) -> None:
+    With `words`, `work` says when the process writes into them and when no longer.
+    """
+
+    def __init__(self, work: Callable[[Launch], int], words: FirstWords | None = None) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pids: dict[int, int] = {}
         self._ended: list[Exit] = []
         self.pid = fork_child()
         if self.pid == 0:
             self.socket.close()
-            run_and_exit(lambda: _Server(theirs, work).run())
+            run_and_exit(lambda: _Server(theirs, work, words).run())
         theirs.close()
         self.alive = True
         _log.debug("fork server started as process %d", self.pid)
@@ -149,8 +198,10 @@ class ForkServer:
 class _Server:
     """Inside the fork server."""
 
-    def __init__(self, channel: socket.socket, work: Callable[[Launch], int]) -> None:
-        self.channel, self.work = channel, work
+    def __init__(
+        self, channel: socket.socket, work: Callable[[Launch], int], words: FirstWords | None
+    ) -> None:
+        self.channel, self.work, self.words = channel, work, words
         self.children: dict[int, tuple[Launch, int]] = {}  # process descriptor -> whose, process id
         self.poll = select.poll()
         self.poll.register(channel, select.POLLIN)
@@ -182,8 +233,12 @@ class _Server:
 
     def _start(self, launch: Launch) -> None:
         try:
+            if self.words is not None:
+                self.words.expect(launch.client)
             pid = fork_child()
         except OSError as error:
+            if self.words is not None:
+                self.words.take(launch.client)
             self._say_ended(
                 Exit(launch.client, launch.incarnation, 1 << 8, f"cannot be started: {error.strerror}")
             )
@@ -203,7 +258,8 @@ class _Server:
         self.poll.unregister(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(pid, 0)
-        self._say_ended(Exit(launch.client, launch.incarnation, status))
+        said = "" if self.words is None else self.words.take(launch.client)
+        self._say_ended(Exit(launch.client, launch.incarnation, status, said=said))
 
     def _say_ended(self, ended: Exit) -> None:
         self._say({"ended": asdict(ended)})

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,18 +20,18 @@ from typing import Any
 
 from swiftfl.engines.live.facts import FactsPlan
 from swiftfl.engines.live.local.control import ClientChannel
-from swiftfl.engines.live.local.forkserver import Launch
+from swiftfl.engines.live.local.forkserver import FirstWords, Launch
 from swiftfl.engines.live.local.worker import Worker, describe
 from swiftfl.engines.live.options import LiveOptions
 from swiftfl.engines.live.status import StatusTable
 from swiftfl.engines.setup import Setup
 from swiftfl.errors import UserError
+from swiftfl.fresh import fresh_python
 from swiftfl.transports.base import TransportPlan
 from swiftfl.transports.codec import measured
 from swiftfl.transports.shared_memory import SharedMemory
 
 _log = logging.getLogger(__name__)
-_HERE = str(Path(__file__).parents[4])
 Told = dict[str, Any]
 
 
@@ -64,9 +63,11 @@ class SpawnedClients:
         self._worker, self._status_file, self._remade = worker, status_file, remade
         self._plan = handed_over(worker.plan)
         self._models = None if worker.models is None else handed_over(worker.models)
+        self.words = FirstWords()
 
     def run(self, launch: Launch) -> int:
         """Does not return, unless there is no such program."""
+        before = self.words.keep(launch.client)
         worker, facts = self._worker, self._worker.facts
         end = worker.sockets[launch.client].fileno()
         models = self._models
@@ -82,23 +83,20 @@ class SpawnedClients:
             "folder": None if worker.folder is None else str(worker.folder),
             "session": worker.session,
             "facts": None if facts is None else {**facts.__dict__, "folder": str(facts.folder)},
-            "path": sys.path,
+            "stderr": before,
         }
         message = os.memfd_create("swiftfl-told")
         os.write(message, json.dumps(told).encode())
-        for file in (*files, message):
+        for file in (*files, message, before):
             os.set_inheritable(file, True)
-        paths = [_HERE, *filter(None, [os.environ.get("PYTHONPATH")])]  # the same swiftfl as this one
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-        line = [sys.executable, "-m", self._remade.module, str(message)]
-        os.execve(sys.executable, line, environment)
+        line = fresh_python(self._remade.module, str(message))
+        os.execve(line[0], line, {**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def run_spawned(message: int, make_setup: Callable[[Told], Setup]) -> int:
     """All that the process of a spawned client does; its exit code."""
     told = json.loads(os.pread(message, os.fstat(message).st_size, 0))
     os.close(message)
-    sys.path[:] = told["path"]
     status_file, control, *memory = told["files"]
     for file in told["files"]:
         os.set_inheritable(file, False)  # helpers, such as loaders, must not keep them
@@ -107,6 +105,7 @@ def run_spawned(message: int, make_setup: Callable[[Told], Setup]) -> int:
     i, status = launch.client, StatusTable.opened(told["clients"], status_file)
     end = socket.socket(fileno=control)
     with _told_to(ClientChannel(end, status, i)) as problem:
+        FirstWords.let_go(told["stderr"])
         setup = make_setup(told)
         models = None if told["models"] is None else SharedMemory.opened(told["models"], [memory.pop()])
         plan = SharedMemory.opened(told["memory"], memory, partial(measured, setup.codec))
