@@ -79,7 +79,7 @@ class Checked(VirtualEngine):
     def __init__(self, setup: Any) -> None:
         super().__init__(setup)
         if self.churn is not None:
-            self.churn = CheckedChurn(self.world, self.churn.membership)
+            self.churn = CheckedChurn(self.world, self.runner, self.churn.membership)
 
 
 def newest_weights(world: World, i: int) -> Weights:
