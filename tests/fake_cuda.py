@@ -101,6 +101,17 @@ def there(x: torch.Tensor) -> There:
     return x.as_subclass(There)
 
 
+@contextmanager
+def cuda_flags_kept() -> Iterator[None]:
+    """What a run sets for CUDA in its process is put back."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.deterministic, cudnn.allow_tf32, matmul.allow_tf32
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     """The fake in the place of what `transfer` uses of torch.cuda, with chunks of four numbers."""

@@ -13,6 +13,7 @@ import pytest
 import torch
 from live_worlds import LIMIT, alive, check_replay, pids, stop, until
 
+from fake_cuda import cuda_flags_kept
 from swiftfl.engines.live.local.engine import LocalEngine
 from swiftfl.engines.live.local.spawned import Remade
 from swiftfl.engines.live.options import LiveOptions
@@ -324,13 +325,13 @@ def test_what_cuda_may_do_is_set_where_it_is_used(wanted: bool, monkeypatch: pyt
     from swiftfl.experiment import starting
 
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    for part, name in ((cudnn, "deterministic"), (cudnn, "allow_tf32"), (matmul, "allow_tf32")):
-        monkeypatch.setattr(part, name, not wanted)
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     changes = {"model.device": "cuda", "model.deterministic": wanted, "model.tf32": wanted}
-    assert place(PLAIN.with_changes({**changes, "engine.name": "virtual"}), devices=GPUS) == "cuda:0"
-    assert (cudnn.deterministic, cudnn.allow_tf32, matmul.allow_tf32) == (wanted, wanted, wanted)
+    with cuda_flags_kept():
+        cudnn.deterministic = cudnn.allow_tf32 = matmul.allow_tf32 = not wanted
+        assert place(PLAIN.with_changes({**changes, "engine.name": "virtual"}), devices=GPUS) == "cuda:0"
+        assert (cudnn.deterministic, cudnn.allow_tf32, matmul.allow_tf32) == (wanted, wanted, wanted)
 
 
 def test_a_run_on_the_cpu_does_not_look_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import swiftfl
+from fake_cuda import cuda_flags_kept
 from makers import MAKERS
 from swiftfl.data.digits import digits
 from swiftfl.engines.simulation.checkpoint import restore, save
@@ -218,19 +219,17 @@ def test_draws_on_a_gpu_are_keyed_by_client_and_step() -> None:
 
 
 @GPU
-def test_runs_in_virtual_time_on_a_gpu_go_by_deterministic_and_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_in_virtual_time_on_a_gpu_go_by_deterministic_and_tf32() -> None:
     """The same bits again, near the cpu's; with products of 19 bits less near."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    for part, name in ((cudnn, "deterministic"), (cudnn, "allow_tf32"), (matmul, "allow_tf32")):
-        monkeypatch.setattr(part, name, getattr(part, name))  # to be put back
     tiny = {"topology.clients": 4, "engine.epochs": 2, "model.deterministic": True}
     config = recipe("digits").with_changes({**tiny, "model.device": "cuda"})
     here = run(config.with_changes({"model.device": "cpu"})).models
-    first, again = run(config).models, run(config).models
-    assert cudnn.deterministic
-    assert not matmul.allow_tf32
-    coarse = run(config.with_changes({"model.tf32": True})).models
-    assert matmul.allow_tf32
+    with cuda_flags_kept():
+        first, again = run(config).models, run(config).models
+        assert torch.backends.cudnn.deterministic
+        assert not torch.backends.cuda.matmul.allow_tf32
+        coarse = run(config.with_changes({"model.tf32": True})).models
+        assert torch.backends.cuda.matmul.allow_tf32
     for mine, same, rough, other in zip(first, again, coarse, here, strict=True):
         assert np.array_equal(np.asarray(mine), np.asarray(same))
         np.testing.assert_allclose(np.asarray(mine), np.asarray(other), rtol=1e-3, atol=1e-4)
@@ -375,6 +374,7 @@ def test_a_rank_takes_the_gpu_of_its_number_on_the_machine(
 
     gpus = ["cuda:0", "cuda:1"]
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setenv(variable, "3")
     for engine, device in (("mpi", "cuda:1"), ("virtual", "cuda:0")):
         config = Config().with_changes({"model.device": "auto", "engine.name": engine})
