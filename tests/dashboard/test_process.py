@@ -179,7 +179,7 @@ def test_without_the_server_part_one_line_says_what_to_install(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
-SMALL = ["run", "synthetic", "--clients", "3", "--epochs", "1", "--evaluate-every", "1"]
+SMALL = ["run", "synthetic", "--clients", "3", "--epochs", "1"]
 
 
 def start_under_mpi(ranks: int, command: list[str]) -> subprocess.Popen[str]:
@@ -198,10 +198,13 @@ def start_under_mpi(ranks: int, command: list[str]) -> subprocess.Popen[str]:
 
 def address_of(process: subprocess.Popen[str]) -> str:
     assert process.stderr is not None
+    said = []
     for line in process.stderr:
         if line.startswith("Dashboard: "):
             return line.removeprefix("Dashboard: ").strip()
-    raise AssertionError("no address was printed")
+        said.append(line)
+    process.communicate(timeout=PATIENCE)
+    raise AssertionError(f"no address was printed: {''.join(said)}")
 
 
 def gone(url: str) -> bool:
