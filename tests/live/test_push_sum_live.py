@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
+from collections.abc import Generator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -26,12 +31,14 @@ from mpi_jobs import end, needs_mpi, no_job_is_left, swiftfl
 from swiftfl import ring
 from swiftfl.algorithms import OverlappedSgp, Sgp
 from swiftfl.cli.main import run_command
-from swiftfl.client import State
+from swiftfl.client import Client, State
+from swiftfl.engines.live.journal import needed, read_incarnations, split
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
 from swiftfl.graph.directed import Directed, Direction, directed
 from swiftfl.rules import SgdRule
 from swiftfl.vector import wide
+from swiftfl.verbs import Publish, WaitFree
 
 __all__ = ["no_job_is_left"]
 
@@ -113,6 +120,39 @@ def test_the_others_keep_what_would_go_to_a_lost_client(
     if direction == "both" and form is Sgp:  # overlapped, much may be under way to who has finished
         assert sum(weights) > 2  # of 5; what was with the lost client, or on its way to it, is lost
     assert all(state.c == 201 for state in left)
+    check_replay(setup, tmp_path / "clients", live, (0, 2, 3, 4))
+
+
+class KilledAfterSending(OverlappedSgp):
+    """Client 1 sends in its sixth step, lets the others take that, and is killed before it fetches."""
+
+    def step(self, me: Client, s: State) -> Generator[WaitFree, object, State]:
+        steps, reply = super().step(me, s), None
+        while True:
+            try:
+                verb = steps.send(reply)
+            except StopIteration as end:
+                return cast(State, end.value)
+            reply = yield verb
+            if isinstance(verb, Publish) and (me.index, s.c) == (1, 6) and os.getpid() != TESTS:
+                time.sleep(0.5)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+TESTS = os.getpid()
+"""Here a run is replayed, and nobody is killed."""
+
+
+def test_what_a_killed_client_sent_in_its_last_step_is_replayed(tmp_path: Path) -> None:
+    """That step is on no record of its own: others have used what it sent all the same."""
+    algorithm = KilledAfterSending(directed(ring(5), "both"))
+    setup = live_setup(algorithm, n=5, seconds=0.02, epochs=20)
+    with running(setup, tmp_path / "clients") as engine:
+        assert engine.wait(LIMIT)
+        assert engine.figures()["lost"] == [1]
+        live = engine.models
+    used = needed([each for i in range(5) for each in read_incarnations(tmp_path / "clients", i, 5)])
+    assert any(client == 1 and split(name)[1] == 6 for client, name in used)
     check_replay(setup, tmp_path / "clients", live, (0, 2, 3, 4))
 
 

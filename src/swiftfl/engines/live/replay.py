@@ -164,7 +164,7 @@ class Replay:
                 self._publish_model(incarnation, state)
                 self._final[incarnation.client, incarnation.number] = state
                 self._moved = True
-            if state.c >= incarnation.target and not self._offers_more(incarnation, state):
+            if state.c >= incarnation.target and not self._sent_more(incarnation, state):
                 return
             after = yield from self._step(incarnation, state)
             if after is None:
@@ -180,6 +180,12 @@ class Replay:
         terms = incarnation.terms[0][1]
         me = self.setup.client(incarnation.client, terms.w, terms.scale)
         return first_published(self.setup, me, state)[0]
+
+    def _sent_more(self, incarnation: Incarnation, state: State) -> bool:
+        """Whether others have used what a client sent in a step in which it was killed."""
+        name = (incarnation.client, version(incarnation.number, state.c))
+        published = incarnation.end is None and self._uses[name] > 0 and name not in self._kept
+        return published or self._offers_more(incarnation, state)
 
     def _offers_more(self, incarnation: Incarnation, state: State) -> bool:
         """Whether others have used an offer that was made after all that is on its own record."""
@@ -234,7 +240,7 @@ class Replay:
         self._moved = True
 
     def _step(self, incarnation: Incarnation, state: State) -> Generator[None, None, State | None]:
-        """The state after a step; None if the client was killed in it, after its last offer."""
+        """The state after a step; None if the client was killed in it, after all that others have used."""
         terms = incarnation.terms_at(state.c)
         me = self.setup.client(incarnation.client, terms.w, terms.scale)
         generator = self.setup.algorithm.step(me, state)
@@ -252,6 +258,9 @@ class Replay:
                     return None
             reply = yield from self._serve(incarnation, (state.c, inboxes), verb)
             inboxes += isinstance(verb, Fetch | Exchange)
+            on_no_record = isinstance(verb, Publish) and state.c >= incarnation.target
+            if on_no_record and not self._sent_more(incarnation, state):
+                return None
 
     def _serve(self, incarnation: Incarnation, name: InboxName, verb: Verb) -> Generator[None, None, object]:
         if isinstance(verb, Gradient):
