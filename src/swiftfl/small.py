@@ -114,6 +114,6 @@ def _agrees(found: ModuleType) -> bool:
     ages: dict[int, float] = {}
     version = (0.0, 1, x, 0.3)
     found.fetch(inbox, ages, (0,), [version], [[version]], array("d", [0.7]), 0.0, 1.1)
-    same = same and inbox[0] is x and ages == {0: (1.1 - 0.3) / 0.7}
+    same = same and inbox.get(0) is x and ages == {0: (1.1 - 0.3) / 0.7}
     _, _, infinite = found.sgd(x * np.float32(np.inf), g, x, None, 0.0, 0.0, -0.1, False)
     return same and bytes(after) == bytes(expected + momentum * -0.1) and fine and not infinite

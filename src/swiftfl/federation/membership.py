@@ -131,16 +131,16 @@ class NodeMembership:
 
     def turn(self) -> None:
         """Look at everything once."""
-        view = self.connection.view()
+        view, awaited = self.connection.view(), self._awaited  # which another thread may take away
         if view != self._seen:
             self._tell_changes(view)
             self._seen = view
             self._begin(RENEWAL)
-            if self._awaited is not None and self._awaited.tries > 1:
+            if awaited is not None and awaited.tries > 1:
                 self._wanted = True  # whoever was to take part is not there any more, or anew
         elif self._wanted and not self._settling:
             self._wanted = False
-            tries = _TRIES if self._awaited is None else self._awaited.tries - 1
+            tries = _TRIES if awaited is None else awaited.tries - 1
             until = time.monotonic() + _BEGIN_AGAIN
             self._awaited = AwaitedConsensus(self.consensus.newest, until, tries)
             self._begin(CONSENSUS)
