@@ -247,9 +247,10 @@ class Mailboxes:
             for kept in self.versions
         ]
 
-    def restore(self, saved: Saved) -> None:
+    def restore(self, saved: Saved, given_up: bool) -> None:
+        """`given_up` says whether models may be missing, because nobody will fetch them any more."""
         self.versions = [
-            [_version(item) for item in kept.items()] for kept in saved.items(len(self.versions))
+            [_version(item, given_up) for item in kept.items()] for kept in saved.items(len(self.versions))
         ]
         self._newest_versions = [kept[-1] if kept else _NONE for kept in self.versions]
         self.newest_sent = array("d", (newest[0] for newest in self._newest_versions))
@@ -268,10 +269,10 @@ def _packed(x: Vector, pool: Pool) -> str | None:
     return None if x is _FORGOTTEN else pool.put(x)
 
 
-def _version(saved: Saved) -> Version:
+def _version(saved: Saved, given_up: bool) -> Version:
     items = saved.items()
     if len(items) not in (3, 4):  # `since` as of this version
         saved.fail(f"has {len(items)} entries, not 4")
     sent, number, x, *since = items
-    model = _FORGOTTEN if x.missing else x.message()
+    model = _FORGOTTEN if x.missing and given_up else x.message()
     return Version(sent.any_number(), number.integer(), model, *(time.any_number() for time in since))

@@ -164,7 +164,7 @@ class World:
         self.mixes.restore(saved["mixes"])
         self.links.restore(saved["links"], self.n)
         self.senders.restore(saved["senders"])
-        self.mailboxes.restore(saved["mailboxes"])
+        self.mailboxes.restore(saved["mailboxes"], given_up=self.gradients.before_piece is not None)
         if "paces" in saved:  # as of this version
             self.mailboxes.restore_paces(saved["paces"])
         self.meetings.exchanges.restore(saved["exchanges"])
