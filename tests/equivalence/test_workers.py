@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import mmap
 import os
@@ -21,6 +22,7 @@ from swiftfl.cli.main import main
 from swiftfl.engines import threads
 from swiftfl.engines.simulation import checkpoint, helpers
 from swiftfl.engines.simulation.engine import Simulation
+from swiftfl.engines.simulation.gradients import AHEAD_LEAST
 from swiftfl.engines.simulation.helpers import AUTO
 from swiftfl.engines.threads import CORES, cores
 from swiftfl.errors import UserError
@@ -54,6 +56,8 @@ def _config(name: str) -> Config:
         changes |= {"engine.network": CHURN, "engine.epochs": 6}
     elif name == "sampled":
         changes |= {"engine.name": "sampled"}
+    elif name == "few clients":
+        changes |= {"topology.clients": 16, "model.name": "logistic", "engine.epochs": 10}
     elif name in ("dsgd", "adpsgd"):
         changes |= {"algorithm.name": name}
     return digits().with_changes(changes)
@@ -75,7 +79,16 @@ def _end(engine: Simulation) -> list[np.ndarray]:
     return engine.models
 
 
-CASES = ["mlp", "batch norm, loop", "vmap", "clients that are lost", "sampled", "dsgd", "adpsgd"]
+CASES = [
+    "mlp",
+    "few clients",
+    "batch norm, loop",
+    "vmap",
+    "clients that are lost",
+    "sampled",
+    "dsgd",
+    "adpsgd",
+]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -92,6 +105,70 @@ def test_one_process_or_three_the_same_bits(name: str) -> None:
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one, three, strict=True))
     assert one_now == three_now
     assert one_figures == three_figures
+
+
+def test_helpers_compute_before_the_whole_group_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 clients of a dense model would be one piece, which a helper could not share."""
+    helped, mine, real = mmap.mmap(-1, 1), os.getpid(), ModuleWorkload.piece
+    sizes: list[int] = []
+
+    def piece(self: ModuleWorkload, way: str, xs: Any, batches: Any) -> Any:
+        if os.getpid() != mine:
+            helped[0] = 1
+        else:
+            sizes.append(len(xs))
+            deadline = time.monotonic() + 30
+            while engine.iteration and not helped[0] and time.monotonic() < deadline:
+                time.sleep(0.001)
+        return real(self, way, xs, batches)
+
+    monkeypatch.setattr(ModuleWorkload, "piece", piece)
+    engine = _engine(_config("few clients"), 2)
+    engine.start()
+    engine.advance(4 * engine.n)
+    engine.close()
+    assert sizes[0] == 16
+    assert helped[0]
+    assert all(size <= AHEAD_LEAST for size in sizes[1:])
+
+
+@pytest.mark.parametrize(("model", "options", "batching", "clients"), [
+    ("logistic", {}, "auto", 40), ("mlp", {"hidden": 3000}, "auto", 1), ("logistic", {}, "off", 1),
+])  # fmt: skip
+def test_slots_are_as_large_as_pieces(
+    model: str, options: dict[str, int], batching: str, clients: int
+) -> None:
+    """Not as all that are computed ahead: of a large model that would be more than a machine has."""
+    changes = {
+        "model.name": model,
+        "model.options": options,
+        "model.batching": batching,
+        "topology.clients": 40,
+    }
+    config = _config("mlp").with_changes(changes)
+    engine = _engine(config, 2)
+    engine.start()
+    engine.advance(1)
+    slots = engine.world.helpers._slots
+    assert slots is not None
+    assert slots._clients == clients
+    engine.close()
+
+
+def test_what_helpers_were_given_is_not_kept() -> None:
+    """A circle of a piece and its task kept models, by the hundred, until Python looked for garbage."""
+    engine = _engine(_config("few clients"), 2)
+    engine.start()
+    engine.advance(2 * engine.n)
+    gc.collect()
+    gc.disable()
+    try:
+        engine.advance(8 * engine.n)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+        engine.close()
+    assert len(_helping(engine)) == 1
 
 
 @pytest.mark.parametrize("allowed", [0, 2])

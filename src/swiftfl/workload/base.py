@@ -72,11 +72,16 @@ class Divisible(Workload, Protocol):
     """A workload whose gradients may be computed piece by piece, in any order and in several processes.
 
     The pieces of a group follow from the group alone, never from who computes them: the same bits anywhere.
+    Where gradients are `separable`, any clients may be a group.
     """
 
     @property
     def why_one_process(self) -> str | None:
         """Why a copy of this process cannot compute pieces (a GPU cannot be forked); None if it can."""
+
+    @property
+    def separable(self) -> bool:
+        """Whether it is known that a gradient has the same bits in whatever group it is computed."""
 
     @property
     def rate(self) -> Vector | float:

@@ -54,6 +54,13 @@ class Choice:
             return self.batching.get(str(_size(n)), "loop")
         return self._ways.get(_size(n))
 
+    @property
+    def of_all(self) -> Way | None:
+        """The way of groups of every size, or None if they may differ."""
+        if self.batching == "auto":
+            return "batched" if self._bar < 1 else None
+        return self.known(1) if self.batching in ("on", "off") else None
+
     def settle(self, n: int, speedup: float) -> Way:
         """Remember the way for groups like n."""
         way: Way = "batched" if speedup >= self._bar else "loop"

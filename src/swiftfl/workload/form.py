@@ -44,6 +44,10 @@ class Form(Protocol):
     def bounded(self) -> bool:
         """Whether its chunks bound the memory of any model, however large."""
 
+    @property
+    def separable(self) -> bool:
+        """Whether a client's gradient has the same bits whoever else is in its chunk."""
+
     def chunk(self, batch: Batch) -> int:
         """How many clients with batches like this one to handle at a time."""
 
@@ -66,6 +70,7 @@ class ByHand:
     name = "by hand"
     bar = 0.8
     bounded = True
+    separable = True  # stacked products are one product per client, and sums go over its own numbers only
 
     def __init__(self, chain: DenseChain, layout: FlatLayout, samples: Samples) -> None:
         self._chain, self._layout, self._samples = chain, layout, samples
@@ -104,6 +109,7 @@ class Mapped:
     name = "vmap"
     bar = 1.15
     bounded = False
+    separable = False
 
     def __init__(
         self,

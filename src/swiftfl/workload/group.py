@@ -88,6 +88,13 @@ class Group:
             found += self._divided(members, [xs[k] for k in members], [batches[k] for k in members])
         return found
 
+    @property
+    def separable(self) -> bool:
+        """Whether a client's gradient has the same bits in whatever group it is computed."""
+        if self._reason is not None or self._choice.of_all == "loop":
+            return True
+        return self._tried and self._choice.of_all == "batched" and self._form.separable
+
     def piece(self, way: str, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         """The gradients of one piece."""
         if way == "loop":

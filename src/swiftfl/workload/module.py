@@ -173,6 +173,10 @@ class ModuleWorkload:
         return "its models are tensors" if self.keeps_models else None
 
     @property
+    def separable(self) -> bool:
+        return self._group.separable
+
+    @property
     def rate(self) -> Vector | float:
         """At which running buffers move towards the statistics of a batch."""
         return self._rate

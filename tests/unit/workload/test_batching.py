@@ -140,13 +140,44 @@ def test_unequal_batches_and_many_chunks(factory):
         np.testing.assert_allclose(other.g, one.g, atol=1e-4)
 
 
-def test_a_group_is_the_same_in_any_company():
-    batched = ModuleWorkload(model("mlp", (64,), 10), DIGITS, batching="on")
-    xs, batches = clients(batched, 20)
+@pytest.mark.parametrize("batch_size", [1, 3, 16, 31, 32])
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case][3] == "by hand"])
+def test_by_hand_a_gradient_has_the_same_bits_in_any_company(case, batch_size):
+    """So that helpers may compute whoever is parked, whatever group that is (`Form.separable`)."""
+    factory, data, options, _ = CASES[case]
+    batched = ModuleWorkload(factory, data, **options)
+    xs, batches = clients(batched, 64 if data is DIGITS else 15, batch_size=1)
+    draw = np.random.default_rng(1)
+    for batch in batches:
+        batch.indices = draw.choice(data.size, batch_size, replace=False)
+    assert not batched.separable  # not known before the first group
     together = batched.gradients(xs, batches)
-    for k in (0, 7, 19):
-        (alone,) = batched.gradients(xs[k : k + 1], batches[k : k + 1])
-        np.testing.assert_allclose(alone.g, together[k].g, atol=1e-6)
+    assert batched.separable
+    for size in (1, 2, 3, 4, 8, 25, 63):
+        for start in range(0, len(xs), size):
+            some = slice(start, start + size)
+            apart = batched.piece("batched", xs[some], batches[some])
+            for alone, one in zip(apart, together[some], strict=True):
+                assert alone.g.tobytes() == one.g.tobytes()
+                assert alone.loss == one.loss
+
+
+def test_which_gradients_depend_on_their_group():
+    """By vmap, and where loop or batch is a question of size."""
+    for factory, batching, separable in (
+        (model("mlp", (64,), 10), "auto", True),
+        (model("mlp", (64,), 10), "off", True),
+        (model("mlp", (64,), 10), "measure", False),
+        (model("mlp", (64,), 10), {"4": "loop"}, False),
+        (normalised, "on", False),
+        (normalised, "auto", False),
+        (normalised, "off", True),
+        (Twice, "auto", True),  # which cannot be batched
+    ):
+        workload = ModuleWorkload(factory, DIGITS, batching=batching)
+        xs, batches = clients(workload, 20)
+        workload.gradients(xs, batches)
+        assert workload.separable == separable, (factory, batching)
 
 
 @pytest.mark.filterwarnings("error")

@@ -4,10 +4,13 @@ A client's gradient depends on nothing that happens before it goes on, so it is 
 the first is needed, all that are pending become a group, which the workload divides into pieces. What
 a piece consists of follows from the group alone. When it is computed, and by which process, changes nothing:
 without helpers (`helpers.py`) when the first of its clients goes on, with them as far ahead as there is room.
+Where a gradient has the same bits in whatever group it is computed, helpers need not even wait for the group:
+every few clients that are parked are one, so that they compute while the run lets the others go on.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,6 +26,9 @@ from swiftfl.verbs import Gradient, Overlapped
 from swiftfl.workload.base import Workload, divisible
 
 WAITING_BYTES = 256 << 20  # of gradients computed before they are needed, where they cannot be divided
+AHEAD_LEAST, AHEAD_MOST = 8, 64
+"""Every process has a share of the clients ahead, but no fewer and no more than these at a time."""
+_NEVER = sys.maxsize
 NOBODY = -1
 """In the place of a client of a piece that was lost before its gradient was used."""
 
@@ -47,6 +53,10 @@ class PendingGradients:
         self._records, self._workload, self._helpers = records, workload, helpers
         self._divisible = divisible(workload)
         self._most = max(1, WAITING_BYTES // model_bytes)
+        share = min(max(AHEAD_LEAST, len(records) // helpers.processes), AHEAD_MOST)
+        self._few = share if helpers.processes > 1 and len(records) >= 2 * AHEAD_LEAST else _NEVER
+        self._one: int | None = None  # clients of a piece of so many, when that is known
+        self._ahead = _NEVER  # from how many pending clients on they are a group: `_few`, with helpers
         self._pending: list[int] = []
         self._planned: dict[int, PlannedPiece] = {}
         self._queue: deque[PlannedPiece] = deque()  # that nobody has begun
@@ -56,7 +66,9 @@ class PendingGradients:
         self._loss_count = 0
 
     def add(self, i: int) -> None:
-        """Client i is parked at a gradient."""
+        """Client i is parked at a gradient, as soon as its verb is served; those before it are."""
+        if len(self._pending) >= self._ahead:
+            self._plan_ahead()
         self._pending.append(i)
 
     def take(self, i: int) -> Slope:
@@ -84,6 +96,7 @@ class PendingGradients:
             self._helpers.spent(time.perf_counter() - began)
         else:
             slopes = self._helpers.finish(piece.task)
+            piece.task = None  # which knows the piece: their circle would keep its models
             self._hand_out(piece)
         for k, slope in zip(piece.clients, slopes, strict=True):
             if k != NOBODY:
@@ -102,9 +115,25 @@ class PendingGradients:
 
     def _hand_out(self, now: PlannedPiece) -> None:
         """Give helpers, if there are any, as many pieces as they have room for."""
+        few, one = self._ahead_like(self._verbs(now)[0])
+        clients, samples = max(len(now.clients), one), self._verbs(now)[0].batch.indices.size
+        there = self._helpers.wanted(bool(self._queue) or few != _NEVER, clients, samples)
+        self._ahead = few if there else _NEVER
+        if there:
+            self._fill()
+
+    def _ahead_like(self, verb: Gradient) -> tuple[int, int]:
+        """How many clients are a group before anybody needs them, and how many of these one piece has."""
+        if self._few == _NEVER or self._divisible is None or not self._divisible.separable:
+            return _NEVER, 1
+        if self._one is None:
+            parts = self._divisible.pieces([verb.x] * self._few, [verb.batch] * self._few)
+            self._one = len(parts[0].members)
+            self._few = max(AHEAD_LEAST, self._one)  # more would leave a small piece each time
+        return self._few, self._one
+
+    def _fill(self) -> None:
         helpers, queue = self._helpers, self._queue
-        if not helpers.wanted(len(queue), len(now.clients), self._verbs(now)[0].batch.indices.size):
-            return
         while queue and helpers.room:
             piece = queue[0]
             piece.task = helpers.hand_out(piece.way, *self._asked(piece), partial(self._here, piece))
@@ -112,21 +141,33 @@ class PendingGradients:
                 return
             queue.popleft()
 
+    def _plan_ahead(self) -> None:
+        """Let helpers compute what is pending, before anybody needs it."""
+        group, self._pending = self._pending, []
+        self._plan_group(group)
+        self._fill()
+
     def _plan_with(self, i: int) -> None:
         """Divide what is pending into pieces."""
-        group = self._group_of(i)
+        self._plan_group(self._group_of(i))
+
+    def _plan_group(self, group: list[int]) -> None:
         verbs = [_gradient(self._records[k].parked) for k in group]
         if self._divisible is None:
             self._plan(PlannedPiece("", group, verbs))
             return
-        for part in self._divisible.pieces([v.x for v in verbs], [v.batch for v in verbs]):
+        parts = self._divisible.pieces([v.x for v in verbs], [v.batch for v in verbs])
+        if len(parts) == 1:
+            self._plan(PlannedPiece(parts[0].way, group, verbs))
+            return
+        for part in parts:
             self._plan(
                 PlannedPiece(part.way, [group[k] for k in part.members], [verbs[k] for k in part.members])
             )
 
     def _plan(self, piece: PlannedPiece) -> None:
         self._queue.append(piece)
-        self._planned.update(dict.fromkeys((i for i in piece.clients if i != NOBODY), piece))
+        self._planned.update(dict.fromkeys(piece.clients, piece))
 
     def _verbs(self, piece: PlannedPiece) -> list[Gradient]:
         if piece.verbs is None:

@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import struct
+import time
 import warnings
 import weakref
 from collections import deque
@@ -33,7 +34,8 @@ from swiftfl.workload.base import Evaluation, Workload, divisible
 _log = logging.getLogger(__name__)
 AUTO = 0
 _WORTH_SECONDS = 0.5  # of gradients computed by the run alone, before `auto` starts helpers
-_WORTH_PIECE = 2e-4  # seconds of a mean piece, below which handing it over costs more than it saves
+_WORTH_PIECE = 5e-5  # seconds of a mean piece, below which handing it over costs more than it saves
+_AWAKE_SECONDS = 5e-4  # for which who waits looks again and again, before it sleeps
 _LOOK_SECONDS = 1.0  # between looks whether somebody has died
 _PER_CORE = 8  # processes, at most: more only cost memory
 _QUIT, _NUMBER = -1, struct.Struct("<q")
@@ -66,6 +68,11 @@ class Helpers:
         self._slots: TaskSlots | None = None  # none yet, or none any more
         self._tasks: dict[int, HandedOut[Any]] = {}
 
+    @property
+    def processes(self) -> int:
+        """How many compute where helpers are worth their while, the run's own among them."""
+        return self._count + 1
+
     # --- whether there are any --------------------------------------------------------------------
 
     def spent(self, seconds: float) -> None:
@@ -73,8 +80,8 @@ class Helpers:
         self._seconds += seconds
         self._pieces += 1
 
-    def wanted(self, waiting: int, clients: int, samples: int) -> bool:
-        """Whether there are helpers, or should be for so many pieces that wait, of so many clients."""
+    def wanted(self, waiting: bool, clients: int, samples: int) -> bool:
+        """Whether there are helpers, or should be if pieces are waiting, each of so many clients."""
         if self._slots is not None or self._count < 1 or not waiting:
             return self._slots is not None
         if self._auto and not self._worthwhile():
@@ -197,8 +204,7 @@ class Helpers:
             self._tasks[number].finished = True
 
     def _wait(self) -> None:
-        ready = _ready(self._done, _LOOK_SECONDS)
-        number = _next(self._done)
+        ready, number = _await(self._done)
         if number is not None:
             self._tasks[number].finished = True
             self._collect()
@@ -212,6 +218,18 @@ def _ready(pipe: int, seconds: float) -> bool:
     poll = select.poll()  # which takes any number of a file, unlike `select`
     poll.register(pipe, select.POLLIN)
     return bool(poll.poll(1000 * seconds))
+
+
+def _await(pipe: int) -> tuple[bool, int | None]:
+    """Wait for the number that comes next: whether something has come, and the number if it is one.
+
+    Awake for a moment, because to fall asleep and to be woken take longer than a piece of a small model.
+    """
+    until = time.perf_counter() + _AWAKE_SECONDS
+    while time.perf_counter() < until:
+        if (number := _next(pipe)) is not None:
+            return True, number
+    return _ready(pipe, _LOOK_SECONDS), _next(pipe)
 
 
 def _next(pipe: int) -> int | None:
@@ -231,8 +249,7 @@ def _help(slots: TaskSlots, jobs: int, done: int, parent: int, others: Sequence[
         for end in others:
             os.close(end)
         while os.getppid() == parent:
-            _ready(jobs, _LOOK_SECONDS)
-            number = _next(jobs)
+            _, number = _await(jobs)
             if number == _QUIT:
                 break
             if number is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from swiftfl.vector import Statistics, Vector
 from swiftfl.workload.base import Divisible, Evaluation
 
 Array: TypeAlias = npt.NDArray[Any]
-_AREA = 16 << 20  # bytes of all slots, unless the least number of them takes more
+_AREA = 4 << 20  # bytes of all slots, unless the least number of them takes more: they stay in the cache
 _MOST = 256
 _WAYS = ("loop", "batched")
 _EVALUATION = len(_WAYS)  # in the place of a way
@@ -27,8 +27,20 @@ _ASKED, _DONE, _FAILED = 0, 1, 2
 _WORDS = 5  # of the header: clients, samples of a batch, way, state, whether there are statistics
 
 
+class PieceViews(NamedTuple):
+    """The parts of a piece in a slot."""
+
+    head: Array
+    """The header, then client and counter of each batch."""
+    positions: Array
+    losses: Array
+    models: Array
+    """And then the gradients."""
+    statistics: Array
+
+
 class TaskSlots:
-    """As many slots as 16 MB hold, each for so many clients with batches of so many samples, at most.
+    """As many slots as 4 MB hold, each for so many clients with batches of so many samples, at most.
 
     And a few (`least`) for evaluations, which need not wait for gradients.
     """
@@ -46,6 +58,7 @@ class TaskSlots:
         self._memory = mmap.mmap(-1, (count + least) * size)
         self._slot_bytes, self._numbers = size, numbers
         self._gradients = count
+        self._views: dict[int, PieceViews] = {}  # of the piece that was in a slot last
         self.free = list(range(count))
         self.for_evaluations = list(range(count, count + least))
 
@@ -60,12 +73,13 @@ class TaskSlots:
         if not self.free or clients > self._clients or samples > self._samples:
             return None
         slot = self.free.pop()
-        words, numbers = self._parts(slot)
-        words[:_WORDS] = clients, samples, _WAYS.index(way), _ASKED, 0
-        keys, positions, _ = self._of(words, clients, samples)
-        keys[:] = [(batch.client, batch.counter) for batch in batches]
-        np.concatenate([batch.indices for batch in batches], out=positions.reshape(-1))
-        np.concatenate(xs, out=numbers[: clients * self._size])
+        views = self._piece(slot, clients, samples)
+        head = [clients, samples, _WAYS.index(way), _ASKED, 0]
+        for batch in batches:
+            head += batch.client, batch.counter
+        views.head[:] = head
+        np.concatenate([batch.indices for batch in batches], out=views.positions.reshape(-1))
+        np.concatenate(xs, out=views.models.reshape(-1))
         return slot
 
     def put_model(self, x: Vector) -> int:
@@ -79,12 +93,21 @@ class TaskSlots:
     def give_back(self, slot: int) -> None:
         (self.free if slot < self._gradients else self.for_evaluations).append(slot)
 
-    def _of(self, words: Array, clients: int, samples: int) -> tuple[Array, Array, Array]:
-        """Keys (client, counter), positions of samples, and losses."""
-        body = words[_WORDS:]
-        keys, rest = body[: 2 * clients].reshape(-1, 2), body[2 * clients :]
-        losses = rest[:clients].view(np.float64)
-        return keys, rest[clients : clients * (1 + samples)].reshape(clients, samples), losses
+    def _piece(self, slot: int, clients: int, samples: int) -> PieceViews:
+        """Where the parts of a piece lie; most pieces of a run have one size."""
+        views = self._views.get(slot)
+        if views is None or views.positions.shape != (clients, samples):
+            words, numbers = self._parts(slot)
+            keys_end, end = _WORDS + 2 * clients, clients * self._size
+            head, losses, rest = np.split(words, [keys_end, keys_end + clients])
+            views = self._views[slot] = PieceViews(
+                head,
+                rest[: clients * samples].reshape(clients, samples),
+                losses.view(np.float64),
+                numbers[:end].reshape(clients, -1),
+                numbers[end : end + clients * self._buffers].reshape(clients, -1),
+            )
+        return views
 
     def compute(self, slot: int) -> None:
         """Put the results in place of the models."""
@@ -93,9 +116,8 @@ class TaskSlots:
         if way == _EVALUATION:
             self._evaluate(words, numbers)
             return
-        keys, positions, losses = self._of(words, clients, samples)
-        models = numbers[: clients * self._size].reshape(clients, -1)
-        asked = zip(keys.tolist(), positions.copy(), strict=True)
+        head, positions, losses, models, statistics = self._piece(slot, clients, samples)
+        asked = zip(head[_WORDS:].reshape(-1, 2).tolist(), positions.copy(), strict=True)
         batches = [Batch(client, counter, at) for (client, counter), at in asked]
         try:
             slopes = self._workload.piece(_WAYS[way], list(models), batches)
@@ -107,8 +129,7 @@ class TaskSlots:
             losses[k] = slope.loss
             if slope.statistics is not None:
                 words[4] = 1
-                start = clients * self._size + k * self._buffers
-                numbers[start : start + self._buffers] = slope.statistics.values
+                statistics[k] = slope.statistics.values
         words[3] = _DONE
 
     def _evaluate(self, words: Array, numbers: Array) -> None:
@@ -130,16 +151,16 @@ class TaskSlots:
         return Evaluation(*json.loads(numbers.view(np.uint8)[: words[1]].tobytes()))
 
     def read(self, slot: int) -> list[Slope] | None:
-        """Copies of the results; None where computing them failed."""
-        words, numbers = self._parts(slot)
-        clients, samples, _, state, told = words[:_WORDS].tolist()
+        """Copies of the results of what was put into a slot; None where computing them failed."""
+        views = self._views[slot]
+        state, told = views.head[3:_WORDS].tolist()
         if state != _DONE:
             return None
-        losses = self._of(words, clients, samples)[2].tolist()
-        g = numbers[: clients * self._size].reshape(clients, -1).copy()
+        losses = views.losses.tolist()
+        # Each in memory of its own: a block of all of them would be there until its last one is used.
+        g = [row.copy() for row in views.models]
         if not told:
             return list(map(Slope, g, losses))
-        start = clients * self._size
-        values = numbers[start : start + clients * self._buffers].reshape(clients, -1).copy()
         rate = self._workload.rate
-        return [Slope(row, loss, Statistics(v, rate)) for row, loss, v in zip(g, losses, values, strict=True)]
+        statistics = [Statistics(row.copy(), rate) for row in views.statistics]
+        return list(map(Slope, g, losses, statistics))
