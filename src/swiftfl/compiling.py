@@ -7,6 +7,7 @@ a full disk, may be killed by a signal instead of seeing an error.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -72,6 +73,10 @@ class CSource:
             sync(made)  # or its name might be on the disk before its content
             file = folder / f"{name}-{_digest(made.read_bytes())}.so"
             made.replace(file)  # whoever is quicker: both are the same
+        for old in folder.glob(f"{name}-*.so"):
+            if old != file and not _is_whole(old):  # what another compiler made has another name
+                with contextlib.suppress(OSError):
+                    old.unlink()
         sync_folder(folder)
         return _refuse_of_others(file)
 
@@ -110,8 +115,13 @@ def _digest(content: bytes) -> str:
 
 def _is_whole(file: Path) -> bool:
     try:
-        whole = file.stem.endswith(f"-{_digest(_refuse_of_others(file).read_bytes())}")
+        _refuse_of_others(file)
     except FileNotFoundError:  # another process makes it anew
+        return False
+    try:
+        whole = file.stem.endswith(f"-{_digest(file.read_bytes())}")
+    except OSError as error:  # as on a disk that fails
+        _log.debug("%s cannot be read, and is not loaded: %s", file, error)
         return False
     if not whole:
         _log.debug("%s is damaged, and not loaded", file)

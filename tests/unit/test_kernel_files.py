@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import subprocess
@@ -105,6 +106,35 @@ def test_half_a_file_is_made_anew(damage: str, cache: Path) -> None:
     run_apart(cache.parent, "from swiftfl import kernels; assert kernels.compiled()")
     assert file.read_bytes() == whole
     assert kernels.why_not_compiled() == ""
+
+
+@needs_compiler
+def test_a_damaged_file_of_another_compiler_does_not_stay(cache: Path) -> None:
+    """The new one has another content, and so another name: it does not come in the old one's place."""
+    file = compiled_file()
+    old = file.with_name(f"{file.stem.rsplit('-')[0]}-{'0' * 16}.so")
+    file.rename(old)
+    assert CSource("kernels.c").found() is None
+    assert old.exists()  # whoever only looks changes nothing
+    assert compiled_file() == file
+    assert list(cache.iterdir()) == [file]
+
+
+@needs_compiler
+def test_a_file_that_cannot_be_read_is_made_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, read = compiled_file(), Path.read_bytes
+    broken = file.stat().st_ino
+
+    def fails(self: Path) -> bytes:
+        if self.exists() and self.stat().st_ino == broken:
+            raise OSError(errno.EIO, "Input/output error", str(self))
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    assert CSource("kernels.c").found() is None
+    assert compiled_file() == file
+    assert file.stat().st_ino != broken
+    assert kernels_library() is not None
 
 
 @needs_compiler

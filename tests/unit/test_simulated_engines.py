@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import json
 import logging
 import math
 import time
@@ -21,6 +23,7 @@ from swiftfl.engines import SampledEngine, VirtualEngine
 from swiftfl.engines.dynamics import Change, Dynamics, Rates
 from swiftfl.engines.engine import SimulatedEngine
 from swiftfl.engines.membership import Membership
+from swiftfl.engines.simulation import checkpoint
 from swiftfl.engines.threads import threads_kept
 from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
@@ -110,6 +113,31 @@ def test_advance_returns_though_nobody_ever_finishes_a_step() -> None:
     assert not engine.over
     engine.advance(1)  # by the number of events, without a look at the clock
     assert not engine.over
+
+
+def test_a_checkpoint_of_many_planned_changes_copies_none_and_looks_for_garbage_seldom() -> None:
+    """Whoever stops such a run waits for its checkpoint."""
+    engine = changing(rates=Rates(crash=1e6, come_back=1e6), epochs=1)
+    engine.start()
+    while len(engine.world.events.heap) < 20_000:
+        engine.advance(16)
+    assert engine.churn is not None
+    looks: list[str] = []
+    note = lambda phase, about: looks.append(phase)  # noqa: E731
+    gc.callbacks.append(note)
+    try:
+        saved = checkpoint.save(engine)
+    finally:
+        gc.callbacks.remove(note)
+    assert len(looks) <= 8  # of a hundred; each is told twice
+    planned = saved.tree["churn"]["planned"]
+    assert len(planned) > 5_000
+    for number, change in planned:
+        assert change is vars(engine.churn._planned[number])
+    again = changing(rates=Rates(crash=1e6, come_back=1e6), epochs=1)
+    checkpoint.restore(again, checkpoint.Checkpoint(json.loads(json.dumps(saved.tree)), saved.arrays))
+    assert again.churn is not None
+    assert again.churn._planned == engine.churn._planned
 
 
 def test_a_run_of_which_nobody_is_left_is_over_and_has_no_members() -> None:

@@ -112,6 +112,14 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(
     assert "0/1" in shown.out
 
 
+def test_what_no_run_can_have_is_told_once(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = ["sweep", "digits", "--clients", "99999999999", "--grid", "lr=0.1,0.05", "--out", "d"]
+    assert run_command([*command, "--seeds", "2", "--workers", "1"]) == 1
+    shown = capfd.readouterr().err
+    assert "failed: all 4 runs: 99999999999 clients are more than" in shown
+    assert shown.count("99999999999 clients") == 1
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

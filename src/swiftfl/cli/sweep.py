@@ -138,9 +138,23 @@ def _run(mine: Sequence[PlannedRun], workers: int, folder: Path) -> bool:
     except KeyboardInterrupt:
         command = shlex.join(["swiftfl", *sys.argv[1:]])
         raise Interrupted(f"stopped; to go on with what is in {folder}: {command}") from None
-    for path, reason in progress.failed.items():
-        print(f"failed: {path}: {reason}", file=sys.stderr)
+    for line in _failures(progress.failed, progress.runs):
+        print(line, file=sys.stderr)
     return bool(progress.failed)
+
+
+def _failures(failed: Mapping[str, str], runs: int) -> list[str]:
+    """A line for each run that failed; one for all, if it is the same with every run.
+
+    >>> _failures({"b/seed-0": "no", "b/seed-1": "no"}, runs=2)
+    ['failed: all 2 runs: no']
+    >>> _failures({"b/seed-0": "no", "b/seed-1": "no"}, runs=3)
+    ['failed: b/seed-0: no', 'failed: b/seed-1: no']
+    """
+    reasons = set(failed.values())
+    if len(failed) == runs > 1 == len(reasons):
+        return [f"failed: all {runs} runs: {reasons.pop()}"]
+    return [f"failed: {path}: {reason}" for path, reason in failed.items()]
 
 
 def _report(chosen: Sequence[Combination], seeds: int, folder: Path) -> None:

@@ -79,6 +79,8 @@ def layout(
             allowed = " or ".join(str(each).removeprefix("torch.") for each in types)
             raise UserError(f"parameter {name} must be {allowed}, not {p.dtype}")
     parameters = tuple(_pieces(named, 0))
+    if not parameters[-1].stop:
+        raise UserError(f"{type(module).__name__} has trainable parameters, but not one number in them")
     running = tuple(_pieces(_running(module), parameters[-1].stop))
     buffers = [(name, module.get_buffer(name)) for name in changing]
     floating = [(name, buffer) for name, buffer in buffers if buffer.is_floating_point()]

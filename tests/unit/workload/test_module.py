@@ -207,6 +207,8 @@ def test_what_cannot_work_is_refused():
         ModuleWorkload(nn.Sequential(nn.Linear(64, 10), nn.BatchNorm1d(10, momentum=None)), DIGITS)
     with pytest.raises(UserError, match="no trainable parameters"):
         ModuleWorkload(nn.ReLU(), DIGITS)
+    with pytest.raises(UserError, match="PReLU has trainable parameters, but not one number in them"):
+        ModuleWorkload(nn.PReLU(0), DIGITS)
     with pytest.raises(UserError, match="lazy"):
         ModuleWorkload(nn.LazyLinear(10), DIGITS)
     with pytest.raises(UserError, match="vectors of 650 numbers"):

@@ -12,8 +12,10 @@ def first_published(setup: Setup, me: Client, state: State) -> tuple[Vector, boo
     """What a client that starts shows its neighbours: what its first step publishes first, or its model.
 
     And whether the step begins by publishing. A step is a function of its state: up to its first verb it can
-    be run without any effect.
+    be run without any effect. One that has taken all its steps takes none: its last model is what stays.
     """
+    if state.c > setup.steps_of(me.index):
+        return state.x, False
     step = setup.algorithm.step(me, state)
     verb = next(step)
     step.close()

@@ -6,7 +6,8 @@ soon as the models that it needs exist; clocks and processes play no part. With 
 thread, the models are those of the live run, bit for bit.
 
 A client that was killed may have given its model of a round to some of its neighbours without having put
-down whose models it used itself. It then takes part in that round up to its exchange, and ends there.
+down whose models it used itself. It then takes part in that round up to its exchange, and ends there; so
+it does in a step up to what it published in it, which need not be the model with which the step began.
 
 SWIFT and the algorithms that meet in rounds can be replayed; all-reduce only if nobody was lost. AD-PSGD
 cannot: its clients write into each other's cells, and the order of these writes is not recorded.
@@ -161,7 +162,8 @@ class Replay:
                 self._publish_model(incarnation, state)
             self._keep(incarnation, state)
             if state.c == incarnation.target:
-                self._publish_model(incarnation, state)
+                if incarnation.end is not None:  # of one that was killed, its step says what it published
+                    self._publish_model(incarnation, state)
                 self._final[incarnation.client, incarnation.number] = state
                 self._moved = True
             if state.c >= incarnation.target and not self._sent_more(incarnation, state):
@@ -222,10 +224,9 @@ class Replay:
         return c != 0 and incarnation.session not in sessions
 
     def _has_finished(self, incarnation: Incarnation, state: State) -> bool:
-        """Whether a client that ended published its last model; one that was stopped did not."""
-        return incarnation.end is not None and (
-            state.c > self.setup.steps_of(incarnation.client) or incarnation is self.last[incarnation.client]
-        )
+        """Whether a client published its last model; one that was stopped, or killed in a step, did not."""
+        ended = incarnation.end is not None and incarnation is self.last[incarnation.client]
+        return ended or state.c > self.setup.steps_of(incarnation.client)
 
     def _keep(self, incarnation: Incarnation, state: State) -> None:
         """What others, or a later incarnation, need of the state at the start of a step."""

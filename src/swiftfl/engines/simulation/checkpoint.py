@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from swiftfl.engines.saved import Pool, Tree, saved_tree
 from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.errors import UserError
+from swiftfl.memory import collecting_seldom
 from swiftfl.vector import Vector
 
 _log = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ class Checkpoint:
 def save(engine: Simulation) -> Checkpoint:
     """Everything that the rest of the run depends on, as it is now."""
     pool = Pool()
-    state = engine.state(pool)
+    with collecting_seldom(engine.n + len(engine.world.events.heap)):  # all of it is new, and stays
+        state = engine.state(pool)
     return Checkpoint({"format": FORMAT, **_run_of(engine), **state}, pool.arrays)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable
-from dataclasses import asdict
 
 from swiftfl.engines.dynamics import Change, read_change
 from swiftfl.engines.membership import Membership
@@ -257,10 +256,11 @@ class Churn:
 
     def state(self) -> Tree:
         selections = self.renewals.selections
+        # A change is never written again, and needs no copy: where clients crash often, many are planned.
         return {
             "membership": self.membership.state(),
-            "planned": [[number, asdict(change)] for number, change in self._planned.items()],
-            "by_iteration": [asdict(change) for change in self._by_iteration],
+            "planned": [[number, vars(change)] for number, change in self._planned.items()],
+            "by_iteration": [vars(change) for change in self._by_iteration],
             "selections": None if selections is None else selections.state(),
             "measured_at": self._measured_at,
             "steps_then": list(self._steps_then),
