@@ -2,10 +2,10 @@
 
 The bare loop is the fastest plain autograd that we know to write: the same batches, gradients and
 momentum updates, one client after the other, without averaging, without time, without records.
-"ratio" is the engine's updates per second over the loop's, with one process and with one per core; the
-digest is that of all models after three steps per client, which must not depend on the number of
-processes. Of the CNN also what an evaluation takes. Then: the engine alone (gradients free), its cost per
-step as n grows, and the peak memory at 10,000 clients.
+"ratio" is the engine's updates per second over the loop's, with one process and with one per core, "gain" the
+second over the first; the digest is that of all models after three steps per client, which must not depend on
+the number of processes. Of the CNN also what an evaluation takes. Then: the engine alone (gradients free),
+its cost per step as n grows, and the peak memory at 10,000 clients.
 
     python benchmarks/simulator.py            # everything, a few minutes
     python benchmarks/simulator.py --quick    # the small cases
@@ -142,6 +142,8 @@ def compare(model: str, n: int, budget: float, workers: list[int]) -> None:
     for count, spent in zip(workers, ours, strict=True):
         processes = "1 process" if count == 1 else f"{count} processes"
         print(f"   {processes} {1 / spent:>8,.0f}/s ratio {bare / spent:5.2f}", end="")
+    if len(ours) == 2:
+        print(f"   gain {ours[0] / ours[1]:.2f}", end="")
     looked_at = engines if model == "cnn" else {}  # models that are evaluated one by one, by whoever is free
     assessed = {count: evaluation_seconds(engine) for count, engine in looked_at.items()}
     for engine in engines.values():

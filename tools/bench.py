@@ -116,6 +116,11 @@ CLAIMS = (
                                  ("mlp", 16, 4.5), ("mlp", 100, 4.0), ("mlp", 10000, 3.4))
     ),
     *(
+        Claim(f"simulator, {model}, n = {n}, two processes", "simulator",
+              rf"^{model}\s+n={n}\s.*gain {NUMBER}", 1.0, True, "one process")
+        for model in ("logistic", "mlp") for n in (16, 100, 1000, 10000)
+    ),
+    *(
         Claim(f"simulator, CNN 28x28, n = {n}, two processes", "simulator",
               rf"^cnn\s+n={n}\s.*?2 processes\s.*?ratio\s+{NUMBER}", 1.7, True, "a bare loop")
         for n in (16, 100)
