@@ -19,7 +19,7 @@ texts = [{"input_ids": row, "labels": row} for row in (starts[:, None] + torch.a
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         folder,
-        num_train_epochs=4,
+        num_train_epochs=12,
         per_device_train_batch_size=16,
         learning_rate=2e-2,
         use_cpu=True,

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from swiftfl.algorithms import Swift
 from swiftfl.cli.main import main
 from swiftfl.engines import threads
+from swiftfl.engines.dynamics import Change
 from swiftfl.engines.simulation import checkpoint, helpers
 from swiftfl.engines.simulation.engine import Simulation
-from swiftfl.engines.simulation.gradients import AHEAD_LEAST
 from swiftfl.engines.simulation.helpers import AUTO
 from swiftfl.engines.threads import CORES, cores
 from swiftfl.errors import UserError
@@ -51,6 +51,9 @@ def _config(name: str) -> Config:
     if name == "vmap":
         return synthetic().with_changes({**BATCH_NORM, "topology.clients": 40, "engine.epochs": 2,
                                          "model.norm": "group", "model.batching": "on"})  # fmt: skip
+    if name == "norm, many":
+        return synthetic().with_changes({**BATCH_NORM, "topology.clients": 18, "model.batching": "off",
+                                         "engine.epochs": 1})  # fmt: skip
     changes: dict[str, Any] = {**MLP, "engine.epochs": 3, "engine.costs.spread": 0.3}
     if name == "clients that are lost":
         changes |= {"engine.network": CHURN, "engine.epochs": 6}
@@ -58,8 +61,12 @@ def _config(name: str) -> Config:
         changes |= {"engine.name": "sampled"}
     elif name == "few clients":
         changes |= {"topology.clients": 16, "model.name": "logistic", "engine.epochs": 10}
+    elif name == "one by one, lost":
+        changes |= {"topology.clients": 20, "model.batching": "off", "engine.network": CHURN}
     elif name in ("dsgd", "adpsgd"):
         changes |= {"algorithm.name": name}
+    elif name == "adpsgd beside":
+        changes |= {"algorithm.name": "adpsgd", "algorithm.averaging": "background"}
     return digits().with_changes(changes)
 
 
@@ -88,6 +95,9 @@ CASES = [
     "sampled",
     "dsgd",
     "adpsgd",
+    "adpsgd beside",
+    "one by one, lost",
+    "norm, many",
 ]
 
 
@@ -109,27 +119,67 @@ def test_one_process_or_three_the_same_bits(name: str) -> None:
 
 def test_helpers_compute_before_the_whole_group_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 clients of a dense model would be one piece, which a helper could not share."""
-    helped, mine, real = mmap.mmap(-1, 1), os.getpid(), ModuleWorkload.piece
-    sizes: list[int] = []
+    helped, mine = mmap.mmap(-1, 1), os.getpid()
+    real_piece, real_finish, sizes = ModuleWorkload.piece, helpers.Helpers.finish, [0]
 
     def piece(self: ModuleWorkload, way: str, xs: Any, batches: Any) -> Any:
         if os.getpid() != mine:
             helped[0] = 1
         else:
             sizes.append(len(xs))
-            deadline = time.monotonic() + 30
-            while engine.iteration and not helped[0] and time.monotonic() < deadline:
-                time.sleep(0.001)
-        return real(self, way, xs, batches)
+        return real_piece(self, way, xs, batches)
+
+    def finish(self: helpers.Helpers, task: Any) -> Any:
+        deadline = time.monotonic() + 30
+        while (
+            not helped[0] and time.monotonic() < deadline
+        ):  # else the run may be quicker, and take it itself
+            time.sleep(0.001)
+        return real_finish(self, task)
 
     monkeypatch.setattr(ModuleWorkload, "piece", piece)
+    monkeypatch.setattr(helpers.Helpers, "finish", finish)
     engine = _engine(_config("few clients"), 2)
     engine.start()
     engine.advance(4 * engine.n)
     engine.close()
-    assert sizes[0] == 16
     assert helped[0]
-    assert all(size <= AHEAD_LEAST for size in sizes[1:])
+    assert sizes.count(16) == 1  # the first group, before there were helpers
+    assert max(sizes) == 16
+
+
+def test_a_client_of_a_planned_piece_that_is_lost_right_after_a_resume() -> None:
+    config = _config("clients that are lost")
+    found = []
+    for workers in (1, 3):
+        first = _engine(config, 3)
+        first.start()
+        first.advance(first.n + first.n // 3)
+        saved = checkpoint.save(first)
+        first.close()
+        engine = _engine(config, workers)
+        checkpoint.restore(engine, saved)
+        planned = [i for _, clients in saved.tree["gradients"]["planned"] for i in clients]
+        assert engine.churn is not None
+        for i in planned[:3]:
+            assert engine.churn._crash(Change(engine.now, "crash", i))
+        found.append(_end(engine))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(*found, strict=True))
+
+
+def test_a_piece_whose_clients_are_all_lost_is_in_nobodys_way() -> None:
+    engine = _engine(_config("one by one, lost"), 2)
+    engine.start()
+    engine.advance(5)
+    gradients, its = engine.world.gradients, engine.world.helpers
+    assert its._slots is not None
+    assert gradients._planned
+    for i in sorted(gradients._planned):
+        gradients.forget(i)
+    assert not gradients._planned
+    assert not gradients._queue
+    assert not its._tasks
+    engine.close()
 
 
 @pytest.mark.parametrize(("model", "options", "batching", "clients"), [

@@ -59,6 +59,7 @@ class Group:
         self._evaluation = Choice(batching if isinstance(batching, str) else "off", form.bar)
         self._reason = reason  # why this model cannot be batched, once that is known
         self._tried = reason is not None
+        self._separable = False  # whether the form is, by its word and by trial
 
     def gradients(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         """One reply per client, piece by piece."""
@@ -93,7 +94,7 @@ class Group:
         """Whether a client's gradient has the same bits in whatever group it is computed."""
         if self._reason is not None or self._choice.of_all == "loop":
             return True
-        return self._tried and self._choice.of_all == "batched" and self._form.separable
+        return self._separable and self._choice.of_all == "batched"
 
     def piece(self, way: str, xs: Sequence[Vector], batches: Sequence[Batch]) -> list[Slope]:
         """The gradients of one piece."""
@@ -182,6 +183,11 @@ class Group:
             return f"vmap refuses it: {str(error).strip().splitlines()[0]}"
         if not all(map(_agree, alone, together)):
             return "its gradients differ when taken together (does its forward pass keep state?)"
+        if self._form.separable:  # which a library of linear algebra could break
+            apart = [
+                self._form.gradients([x], [batch])[0] for x, batch in zip(xs[few], batches[few], strict=True)
+            ]
+            self._separable = all(map(_same_bits, apart, together))
         return None
 
     def _measure(self, xs: Sequence[Vector], batches: Sequence[Batch]) -> Way:
@@ -237,6 +243,10 @@ def _agree(alone: Slope, together: Slope) -> bool:
     if alone.statistics is None or together.statistics is None:
         return same and alone.statistics is together.statistics
     return same and _near(alone.statistics.values, together.statistics.values)
+
+
+def _same_bits(one: Slope, other: Slope) -> bool:
+    return one.loss == other.loss and one.g.tobytes() == other.g.tobytes()
 
 
 def _near(a: Vector, b: Vector) -> bool:

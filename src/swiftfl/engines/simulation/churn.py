@@ -121,6 +121,7 @@ class Churn:
         if not record.present or record.finished:
             return False
         world, i = self.world, record.index
+        world.gradients.forget(i)  # which looks at what it is parked for
         record.present = False
         record.sleep_due = 0.0
         record.selecting = False
@@ -129,7 +130,6 @@ class Churn:
         self._were_away.add(i)
         world.active -= 1
         world.events.cancel(i)
-        world.gradients.forget(i)
         world.meetings.forget(i)
         return True
 

@@ -61,7 +61,8 @@ class PendingGradients:
         self._planned: dict[int, PlannedPiece] = {}
         self._queue: deque[PlannedPiece] = deque()  # that nobody has begun
         self._computed: dict[int, Slope] = {}
-        self.before_piece: Callable[[int], None] | None = None  # is told how many clients a piece has
+        self.before_step: Callable[[], None] | None = None
+        """Is called whenever a client gets its gradient: as often, and when, whatever the pieces are."""
         self._loss_sum = 0.0
         self._loss_count = 0
 
@@ -73,6 +74,8 @@ class PendingGradients:
 
     def take(self, i: int) -> Slope:
         """The gradient that client i is parked for; those of its piece are computed with it."""
+        if self.before_step is not None:
+            self.before_step()
         slope = self._computed.pop(i, None)
         if slope is None:
             self._compute(i)
@@ -86,8 +89,6 @@ class PendingGradients:
         if i not in self._planned:
             self._plan_with(i)
         piece = self._planned[i]
-        if self.before_piece is not None:
-            self.before_piece(len(piece.clients))
         if piece.task is None:
             self._queue.remove(piece)
             self._hand_out(piece)
@@ -191,8 +192,18 @@ class PendingGradients:
         if piece is not None:
             self._verbs(piece)
             piece.clients[piece.clients.index(i)] = NOBODY
+            if all(k == NOBODY for k in piece.clients):
+                self._drop(piece)
         if i in self._pending:
             self._pending.remove(i)
+
+    def _drop(self, piece: PlannedPiece) -> None:
+        """Nobody is left who needs a piece: it is in nobody's way any more."""
+        if piece.task is None:
+            self._queue.remove(piece)
+        else:
+            self._helpers.finish(piece.task)
+            piece.task = None
 
     def clients(self) -> set[int]:
         """Who is parked at a gradient."""
@@ -212,7 +223,7 @@ class PendingGradients:
         planned = {id(piece): piece for piece in self._planned.values()}
         return {
             "pending": list(self._pending),
-            "planned": [[piece.way, piece.clients] for piece in planned.values()],
+            "planned": [[piece.way, list(piece.clients)] for piece in planned.values()],
             "computed": [[i, pack_slope(slope, pool)] for i, slope in self._computed.items()],
             "loss_sum": pack_number(self._loss_sum),
             "loss_count": self._loss_count,

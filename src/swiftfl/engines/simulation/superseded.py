@@ -43,9 +43,9 @@ class SupersededModels:
         self._most = max(1, n // PER_ROUND)
         self._steps = 0
 
-    def after(self, steps: int) -> None:
-        """So many clients have gone on since the last call."""
-        self._steps += steps
+    def step(self) -> None:
+        """A client goes on."""
+        self._steps += 1
         if self._steps >= self._most:
             self._steps = 0
             self.give_up()

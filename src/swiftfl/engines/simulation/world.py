@@ -74,7 +74,7 @@ class World:
         self.mailboxes = Mailboxes(n, self.first_message, costs, self.links, self.model_size)
         if timed_gradients and not changing and costs.same_everywhere and n * x0.nbytes >= MANY_BYTES:
             superseded = SupersededModels(self.records, self.mailboxes, self.events)
-            self.gradients.before_piece = superseded.after
+            self.gradients.before_step = superseded.step
         self.meetings = Meetings(
             self.records,
             costs,
@@ -164,7 +164,7 @@ class World:
         self.mixes.restore(saved["mixes"])
         self.links.restore(saved["links"], self.n)
         self.senders.restore(saved["senders"])
-        self.mailboxes.restore(saved["mailboxes"], given_up=self.gradients.before_piece is not None)
+        self.mailboxes.restore(saved["mailboxes"], given_up=self.gradients.before_step is not None)
         if "paces" in saved:  # as of this version
             self.mailboxes.restore_paces(saved["paces"])
         self.meetings.exchanges.restore(saved["exchanges"])
