@@ -46,7 +46,7 @@ def case(model: str, topology: str, clients: int) -> dict[str, Any]:
             "topology.clients": clients,
             "data.partition": "bootstrap:32",
             "data.batch_size": 32,
-            "engine.epochs": 1000,
+            "engine.epochs": STEPS,  # of one step each: everybody finishes
             "engine.workers": 1,
             **TOPOLOGIES[topology],
         }

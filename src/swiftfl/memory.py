@@ -19,6 +19,8 @@ _log = logging.getLogger(__name__)
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 _MOST_OBJECTS = 2**31 - 1
 """What Python's collector can be told."""
+OBJECTS_PER_CLIENT = 4
+"""New ones after which garbage is looked for: a client's first step makes two dozen that stay."""
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -61,18 +63,18 @@ def own_memory() -> int:
 
 @contextlib.contextmanager
 def collecting_seldom(clients: int) -> Iterator[None]:
-    """Look for garbage in circles only after as many new objects as there are clients.
+    """Look for garbage in circles only after a few new objects per client.
 
     Of a run of many clients nearly everything stays, and what goes is in no circle: to look through all of
     it after every few hundred objects, as Python does, takes a tenth of the run and a third of its building.
 
     >>> with collecting_seldom(1_000_000):
     ...     gc.get_threshold()[0]
-    1000000
+    4000000
     """
-    before = gc.get_threshold()
-    if 0 < before[0] < clients:  # 0: somebody has turned it off
-        gc.set_threshold(min(clients, _MOST_OBJECTS), *before[1:])
+    before, objects = gc.get_threshold(), min(OBJECTS_PER_CLIENT * clients, _MOST_OBJECTS)
+    if 0 < before[0] < objects:  # 0: somebody has turned it off
+        gc.set_threshold(objects, *before[1:])
     try:
         yield
     finally:

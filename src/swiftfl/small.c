@@ -1,6 +1,7 @@
-/* Small vectors: a fetch, an average or a step of SGD in one call. Where a model has hundreds of numbers, NumPy
-   spends most of its time between its calls. The arithmetic is that of kernels.c, and so are its bits. small.py
-   compiles this file. Each function gives None for whatever it does not take: Python and NumPy do that.
+/* Small vectors: a fetch, an average or a step of SGD in one call, and models given up by the thousand. Where a
+   model has hundreds of numbers, NumPy spends most of its time between its calls. The arithmetic is that of
+   kernels.c, and so are its bits. small.py compiles this file. Each function gives None for whatever it does not
+   take: Python and NumPy do that.
 
    With very many clients nothing of a neighbour is in a cache, and each step from one object to the next waits for
    memory. So whatever leads to the models is asked for of all neighbours at once, stage by stage. */
@@ -10,9 +11,9 @@
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
 #include "kernels.c"
-
 #define MOST_MODELS 256
 #define LINE 64 /* bytes that a processor reads at a time */
+#define AT_ONCE 32 /* clients that memory is asked for together */
 
 typedef struct {
     int type;
@@ -235,6 +236,79 @@ failed:
     return NULL;
 }
 
+/* Ask memory for what leads to the older models of some clients, stage by stage. */
+static void ask_for_versions(PyObject **versions, const npy_int64 *places, Py_ssize_t count)
+{
+    for (Py_ssize_t k = 0; k < count; k++)
+        ask_for(versions[places[k]], sizeof(PyListObject));
+    for (Py_ssize_t k = 0; k < count; k++)
+        ask_for(((PyListObject *)versions[places[k]])->ob_item, 2 * sizeof(PyObject *));
+    for (int stage = 0; stage < 2; stage++)
+        for (Py_ssize_t k = 0; k < count; k++)
+            for (Py_ssize_t v = 0; v < Py_MIN(PyList_GET_SIZE(versions[places[k]]), 2); v++) {
+                PyObject *version = PyList_GET_ITEM(versions[places[k]], v);
+                if (stage == 0)
+                    ask_for(version, sizeof(PyTupleObject) + 3 * sizeof(PyObject *));
+                else if (is_version(version))
+                    ask_for(PyTuple_GET_ITEM(version, v == 0 ? 2 : 0), sizeof(PyArrayObject_fields));
+            }
+}
+
+/* Put `none` in place of the models of all versions before the newest that was sent by a time; 0 where they are
+   not what they should be, -1 with an error. */
+static int forget_older(PyObject *versions, double sent_by, PyObject *none)
+{
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(versions); k++)
+        if (!is_version(PyList_GET_ITEM(versions, k)))
+            return 0;
+    Py_ssize_t newest = PyList_GET_SIZE(versions) - 1;
+    while (newest > 0 && PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(PyList_GET_ITEM(versions, newest), 0)) > sent_by)
+        newest--;
+    for (Py_ssize_t k = 0; k < newest; k++) {
+        PyObject *version = PyList_GET_ITEM(versions, k);
+        if (PyTuple_GET_ITEM(version, 2) == none)
+            continue;
+        PyObject *changed = Py_TYPE(version)->tp_alloc(Py_TYPE(version), 4);
+        if (changed == NULL)
+            return -1;
+        for (int part = 0; part < 4; part++)
+            PyTuple_SET_ITEM(changed, part, Py_NewRef(part == 2 ? none : PyTuple_GET_ITEM(version, part)));
+        PyList_SetItem(versions, k, changed);
+    }
+    return 1;
+}
+
+/* forget(places, times, versions, to, usual, none): of each client in `places`, put `none` in place of the models
+   that are older than its newest that was sent by its time, where its newest went to its usual receivers. */
+static PyObject *forget(PyObject *self, PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 6 || !PyList_CheckExact(given[2]) || !PyList_CheckExact(given[3]) || !PyList_CheckExact(given[4]))
+        Py_RETURN_NONE;
+    Py_ssize_t clients = PyList_GET_SIZE(given[2]);
+    if (PyList_GET_SIZE(given[3]) != clients || PyList_GET_SIZE(given[4]) != clients)
+        Py_RETURN_NONE;
+    PyObject **versions = ((PyListObject *)given[2])->ob_item;
+    PyObject **to = ((PyListObject *)given[3])->ob_item, **usual = ((PyListObject *)given[4])->ob_item;
+    Py_buffer places = {0}, times = {0};
+    int done = PyObject_GetBuffer(given[0], &places, PyBUF_SIMPLE) || PyObject_GetBuffer(given[1], &times, PyBUF_SIMPLE)
+                   ? -1
+                   : places.len == times.len;
+    const npy_int64 *place = places.buf;
+    const double *time = times.buf;
+    Py_ssize_t all = done == 1 ? times.len / (Py_ssize_t)sizeof(double) : 0;
+    for (Py_ssize_t k = 0; k < all && done == 1; k++)
+        done = place[k] >= 0 && place[k] < clients && PyList_CheckExact(versions[place[k]]);
+    for (Py_ssize_t k = 0; k < all && done == 1; k++) {
+        if (k % AT_ONCE == 0)
+            ask_for_versions(versions, place + k, Py_MIN(all - k, AT_ONCE));
+        if (to[place[k]] == usual[place[k]])
+            done = forget_older(versions[place[k]], time[k], given[5]);
+    }
+    PyBuffer_Release(&places);
+    PyBuffer_Release(&times);
+    return done < 0 ? NULL : Py_NewRef(done ? Py_True : Py_None);
+}
+
 /* sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): the model and momentum after a step, and
    whether both are finite; without momentum, m is None. */
 static PyObject *sgd(PyObject *self, PyObject *const *given, Py_ssize_t count)
@@ -267,8 +341,11 @@ static PyObject *sgd(PyObject *self, PyObject *const *given, Py_ssize_t count)
     return Py_BuildValue("NNO", after, m_after == NULL ? Py_NewRef(Py_None) : m_after, fine ? Py_True : Py_False);
 }
 
+#include "events.c"
+
 static PyMethodDef methods[] = {
     {"fetch", (PyCFunction)(void (*)(void))fetch, METH_FASTCALL, NULL},
+    {"forget", (PyCFunction)(void (*)(void))forget, METH_FASTCALL, NULL},
     {"mix", (PyCFunction)(void (*)(void))mix, METH_FASTCALL, NULL},
     {"sgd", (PyCFunction)(void (*)(void))sgd, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
@@ -279,5 +356,10 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "swiftfl_small", NULL
 PyMODINIT_FUNC PyInit_swiftfl_small(void)
 {
     import_array();
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made == NULL || PyModule_AddType(made, &Events_type) != 0) {
+        Py_XDECREF(made);
+        return NULL;
+    }
+    return made;
 }

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def _not_here(*arguments: object) -> None:
 class Calls:
     """The functions that are in use; each gives None where Python or NumPy has to do the work."""
 
-    __slots__ = ("fetch", "mix", "sgd")
+    __slots__ = ("Events", "fetch", "forget", "mix", "sgd")
 
     def __init__(self) -> None:
         self.mix: Callable[[float, Mapping[int, float], Vector, Mapping[int, Vector]], Vector | None] = (
@@ -48,6 +49,10 @@ class Calls:
         self.fetch: Callable[..., bool | None] = _not_here
         """fetch(inbox, ages, senders, newest, versions, steps, sent_by, until): `Mailboxes.fetch` where all
         journeys are equally long; fills the two dicts."""
+        self.Events: type[Any] | None = None
+        """A heap of events: `engines/simulation/event_queue.py` has the one of Python."""
+        self.forget: Callable[..., bool | None] = _not_here
+        """forget(places, times, versions, to, usual, none): `Mailboxes.forget_before`, of many senders."""
         self.sgd: Callable[..., tuple[Vector, Vector, bool] | None] = _not_here
         """sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): model, momentum, and whether
         they are finite; m may be None."""
@@ -78,13 +83,14 @@ def load(compile: bool = False) -> None:
     if not _agrees(found):
         _log.warning("the compiled arithmetic of small vectors does not give NumPy's bits, and is not used")
         return
-    calls.fetch, calls.mix, calls.sgd = found.fetch, found.mix, found.sgd
+    calls.Events = found.Events
+    calls.fetch, calls.forget, calls.mix, calls.sgd = found.fetch, found.forget, found.mix, found.sgd
 
 
 def _module(compile: bool) -> ModuleType | None:
     folders = (sysconfig.get_path("include"), np.get_include())
     depends = f"{sysconfig.get_config_var('SOABI')} {np.__version__}"
-    source = CSource("small.c", "kernels.c", folders=folders, depends=depends)
+    source = CSource("small.c", "kernels.c", "events.c", folders=folders, depends=depends)
     if compile:
         return source.loaded(_extension)
     file = source.found()

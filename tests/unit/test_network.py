@@ -131,7 +131,7 @@ def until(engine: VirtualEngine, time: float) -> VirtualEngine:
         engine.start()
     assert engine.churn is not None
     heap = engine.world.events.heap
-    while heap and heap[0][0] <= time:
+    while heap and heap.first()[0] <= time:
         engine.churn.next_event()
     return engine
 

@@ -19,6 +19,7 @@ from swiftfl.algorithms import Swift
 from swiftfl.costs import Costs
 from swiftfl.engines.ages import FetchedModels
 from swiftfl.engines.simulation import batched_mix
+from swiftfl.engines.simulation.event_queue import TupleEvents
 from swiftfl.engines.simulation.mailboxes import Links, Mailboxes, Version
 from swiftfl.engines.simulation.virtual import VirtualEngine
 from swiftfl.rules import SgdRule, applied
@@ -41,7 +42,9 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Call it to go on with NumPy."""
 
     def forget() -> None:
+        monkeypatch.setattr(small.calls, "Events", None)
         monkeypatch.setattr(small.calls, "fetch", small._not_here)
+        monkeypatch.setattr(small.calls, "forget", small._not_here)
         monkeypatch.setattr(small.calls, "mix", small._not_here)
         monkeypatch.setattr(small.calls, "sgd", small._not_here)
 
@@ -170,6 +173,105 @@ def test_which_fetches_are_left_to_python(compiled: None, what: str) -> None:
     asked = FETCHES[what]()
     assert small.calls.fetch(*asked) is None
     assert asked[:2] == ({}, {})  # and nothing was put there
+
+
+def mailboxes_of(sent: list[list[float]]) -> tuple[Mailboxes, list[tuple[int, ...]]]:
+    """Versions of these times, and to whom each client sends: one of them to others than its neighbours."""
+    boxes = Mailboxes(len(sent), np.zeros(3), Costs(latency=0.3), Links(), 24)
+    boxes.versions = [
+        [Version(t, c, np.full(3, c), t) for c, t in enumerate(sorted(times))] for times in sent
+    ]
+    usual = [(k,) for k in range(len(sent))]
+    boxes._to = [(0, 1), *usual[1:]]
+    return boxes, usual
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sent=st.lists(st.lists(TIMES, max_size=4), min_size=1, max_size=40),
+    asked=st.lists(st.integers(0, 39), max_size=70),
+    time=st.sampled_from([-5.0, 0.3, 1.4, 9.0]),
+)
+def test_what_is_given_up_is_pythons(sent: list[list[float]], asked: list[int], time: float) -> None:
+    small.load(compile=True)
+    if not small.loaded():
+        pytest.skip("there is no C compiler here, or Python's headers are missing")
+    places = np.array([k for k in asked if k < len(sent)], np.int64)
+    times = time + np.arange(places.size) / 10
+    quick, usual = mailboxes_of(sent)
+    quick.forget_before(places, times, usual)
+    plain, usual = mailboxes_of(sent)
+    plain.forget_before(places, times, tuple(usual))  # only lists are taken
+    assert [[v.x.tolist() for v in kept] for kept in quick.versions] == [
+        [v.x.tolist() for v in kept] for kept in plain.versions
+    ]
+    assert [[(v.sent, v.number, v.since) for v in kept] for kept in quick.versions] == [
+        [(v.sent, v.number, v.since) for v in kept] for kept in plain.versions
+    ]
+    assert all(type(v) is Version for kept in quick.versions for v in kept)
+
+
+ONE, NOW = np.array([0]), np.array([1.0])
+GIVEN_UP: dict[str, Callable[[], tuple[object, ...]]] = {
+    "nobody of that number": lambda: (np.array([1]), NOW, [[V]], [()], [()], None),
+    "a negative number": lambda: (np.array([-1]), NOW, [[V]], [()], [()], None),
+    "more clients than times": lambda: (np.array([0, 0]), NOW, [[V]], [()], [()], None),
+    "versions in a tuple": lambda: (ONE, NOW, [(V,)], [()], [()], None),
+    "a version that is none": lambda: (ONE, NOW, [[V, None]], [()], [()], None),
+    "fewer receivers than clients": lambda: (ONE, NOW, [[V]], [], [()], None),
+    "too few arguments": lambda: (ONE, NOW),
+}
+
+
+@pytest.mark.parametrize("what", GIVEN_UP)
+def test_what_is_left_to_python_to_give_up(compiled: None, what: str) -> None:
+    assert small.calls.forget(*GIVEN_UP[what]()) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0, 1e9, math.inf]))))
+def test_events_come_in_pythons_order(times: list[float | None]) -> None:
+    """None takes one out."""
+    small.load(compile=True)
+    if not small.loaded():
+        pytest.skip("there is no C compiler here, or Python's headers are missing")
+    quick, plain = small.calls.Events(), TupleEvents()
+    for number, time in enumerate(times):
+        if time is not None:
+            quick.push(time, number, number % 3 - 1)
+            plain.push(time, number, number % 3 - 1)
+        elif plain:
+            assert quick.first() == plain.first()
+            assert quick.pop() == plain.pop()
+        assert len(quick) == len(plain)
+        assert sorted(quick.entries()) == sorted(plain.entries())
+    while plain:
+        assert quick.pop() == plain.pop()
+    for look in (quick.pop, quick.first):
+        with pytest.raises(IndexError):
+            look()
+    with pytest.raises(TypeError):
+        quick.push(1.0)
+    with pytest.raises(TypeError):
+        quick.push("soon", 1, 2)
+    assert not quick
+
+
+def test_a_run_goes_on_when_its_events_are_compiled(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, engines = small.calls.Events, []
+    for there in (None, events):
+        monkeypatch.setattr(small.calls, "Events", None)
+        setup, _, _ = quadratic_setup(Swift(), swiftfl.ring(6), epochs=4, costs=Costs(latency=0.01))
+        engine = VirtualEngine(setup)
+        engine.start()
+        engine.advance(7)
+        monkeypatch.setattr(small.calls, "Events", there)
+        engine.advance(10**6)
+        engines.append(engine)
+    plain, quick = engines
+    assert type(plain.world.events.heap) is TupleEvents
+    assert type(quick.world.events.heap) is events
+    assert [bytes(x) for x in plain.models] == [bytes(x) for x in quick.models]
 
 
 @pytest.mark.parametrize("rule", RULES)

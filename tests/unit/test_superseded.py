@@ -119,3 +119,9 @@ def test_a_run_that_goes_on_from_a_checkpoint_gives_up_as_well(monkeypatch: pyte
 def test_a_client_alone_has_nobody_to_send_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "MANY_BYTES", 0)
     assert len(run_to_end(engine_of(Topology(1, []), Costs(), epochs=3)).models) == 1
+
+
+def test_whoever_has_finished_keeps_its_model_and_nothing_else_of_its_last_step() -> None:
+    engine = run_to_end(engine_of(GRAPHS["ring"], Costs(latency=0.01), epochs=3))
+    assert all(record.finished for record in engine.world.records)
+    assert not any(record.replies or record.generator for record in engine.world.records)

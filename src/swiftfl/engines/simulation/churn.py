@@ -73,10 +73,10 @@ class Churn:
     def next_event(self) -> None:
         """Carry out the next event, whether it is a client's or the network's."""
         world = self.world
-        if world.events.heap[0][2] != NOBODY:
+        if world.events.heap.first()[2] != NOBODY:
             self._runner.next_event()
         else:
-            world.now, number, _ = world.events.pop()
+            world.now, number, _ = world.events.heap.pop()
             if number in self._planned:
                 self._happen(self._planned.pop(number))
             else:

@@ -85,6 +85,7 @@ class Simulation(ABC):
         world, deadline = self.world, time.monotonic() + seconds
         if world.iteration >= small.SMALL_STEPS:
             small.load(compile=True)
+        world.events.use_compiled()
         target = world.iteration + iterations
         if self.setup.iterations is not None:
             target = min(target, self.setup.iterations)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from swiftfl.costs import Costs
 from swiftfl.engines.ages import FetchedModels, Pace
@@ -215,21 +216,19 @@ class Mailboxes:
         costs = self._costs
         return costs.transit(sender, receiver, self._size) + costs.delay(sender, receiver, number)
 
-    def receivers(self, sender: int) -> Sequence[int]:
-        """Who may fetch what a client has published last."""
-        return self._to[sender]
+    def forget_before(
+        self, senders: npt.NDArray[np.int64], times: npt.NDArray[np.float64], usual: Sequence[Sequence[int]]
+    ) -> None:
+        """Give up models of senders which are superseded at these times, before which no receiver will fetch.
 
-    def forget_before(self, sender: int, time: float) -> None:
-        """None of the receivers will fetch before this time: give up models that are superseded then."""
-        versions = self.versions[sender]
-        sent_by = time - self.transit
-        for position in range(len(versions) - 1, 0, -1):
-            if versions[position][0] <= sent_by:
-                for k in range(position):
-                    sent, number, x, since = versions[k]
-                    if x is not _FORGOTTEN:
-                        versions[k] = Version(sent, number, _FORGOTTEN, since)
-                break
+        Those of `usual` are the receivers that are meant: where others may fetch, nothing is given up.
+        """
+        sent_by = times - self.transit
+        if calls.forget(senders, sent_by, self.versions, self._to, usual, _FORGOTTEN):
+            return
+        for sender, time in zip(senders.tolist(), sent_by.tolist(), strict=True):
+            if self._to[sender] is usual[sender]:
+                _forget_older(self.versions[sender], time)
 
     def forget(self, sender: int) -> None:
         """The sender is known to be lost: nobody sees its models any more."""
@@ -263,6 +262,16 @@ class Mailboxes:
         for pace, item in zip(self._paces, saved.items(len(self._paces)), strict=True):
             pace.restore(item)
         self._steps = array("d", (pace.step for pace in self._paces))
+
+
+def _forget_older(versions: list[Version], sent_by: float) -> None:
+    for position in range(len(versions) - 1, 0, -1):
+        if versions[position][0] <= sent_by:
+            for k in range(position):
+                sent, number, x, since = versions[k]
+                if x is not _FORGOTTEN:
+                    versions[k] = Version(sent, number, _FORGOTTEN, since)
+            break
 
 
 def _packed(x: Vector, pool: Pool) -> str | None:

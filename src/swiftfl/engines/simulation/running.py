@@ -7,7 +7,6 @@ clients, and is then *parked*; an engine lets it go on with `next_event`, `wake`
 from __future__ import annotations
 
 import math
-from heapq import heappop
 from typing import cast
 
 from swiftfl.client import State
@@ -103,9 +102,10 @@ class StepRunner:
         """Let the client whose gradient or reply is ready next go on."""
         world = self._world
         events = world.events
-        time, number, i = heappop(events.heap)
-        if events.expected[i] != number:
+        event = events.pop()
+        if event is None:
             return
+        time, _, i = event
         world.now = time
         record = world.records[i]
         clock = record.clock
@@ -180,6 +180,8 @@ class StepRunner:
         """The client's last model stays with the neighbours, and nobody waits for it."""
         world = self._world
         record.finished = True
+        record.generator = None
+        record.replies.clear()  # or the last gradient and average of everybody would stay
         world.events.never_again(record.index)
         world.active -= 1
         if world.sends_models:

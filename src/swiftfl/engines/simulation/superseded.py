@@ -30,14 +30,16 @@ class SupersededModels:
     """
 
     def __init__(self, records: Sequence[ClientRecord], mailboxes: Mailboxes, events: EventQueue) -> None:
-        self._records, self._mailboxes, self._events = records, mailboxes, events
+        self._mailboxes, self._events = mailboxes, events
+        self._neighbours = [record.client.neighbours for record in records]
         n = len(records)
-        degrees = np.fromiter((len(record.client.neighbours) for record in records), np.int64, n)
+        degrees = np.fromiter(map(len, self._neighbours), np.int64, n)
         self._senders = np.flatnonzero(degrees)  # `reduceat` knows no empty parts
         ends = np.cumsum(degrees)
         self._starts = (ends - degrees)[self._senders]
-        receivers = chain.from_iterable(record.client.neighbours for record in records)
+        receivers = chain.from_iterable(self._neighbours)
         self._receivers: npt.NDArray[np.int32] = np.fromiter(receivers, np.int32, int(ends[-1]))
+        self._looks = np.empty(self._receivers.size)  # of the receivers: new memory each time costs more
         # Of each sender, when the model was sent on whose account older ones were given up.
         self._seen = np.full(self._senders.size, -np.inf)
         self._most = max(1, n // PER_ROUND)
@@ -52,14 +54,12 @@ class SupersededModels:
 
     def give_up(self) -> None:
         """What is superseded before any of those to whom it was sent goes on."""
-        senders, mailboxes, records = self._senders, self._mailboxes, self._records
+        senders, mailboxes = self._senders, self._mailboxes
         if not senders.size:
             return
-        next_looks = np.frombuffer(self._events.times)
-        first = np.minimum.reduceat(next_looks[self._receivers], self._starts)
+        np.take(np.frombuffer(self._events.times), self._receivers, out=self._looks, mode="clip")
+        first = np.minimum.reduceat(self._looks, self._starts)
         sent = np.frombuffer(mailboxes.newest_sent)[senders]
         overdue = np.flatnonzero((sent > self._seen) & (sent <= first - mailboxes.transit))
         self._seen[overdue] = sent[overdue]
-        for i, look in zip(senders[overdue].tolist(), first[overdue].tolist(), strict=True):
-            if mailboxes.receivers(i) is records[i].client.neighbours:  # else others than these may fetch
-                mailboxes.forget_before(i, look)
+        mailboxes.forget_before(senders[overdue], first[overdue], self._neighbours)
