@@ -24,6 +24,7 @@ from swiftfl.engines.dynamics import Change
 from swiftfl.engines.simulation import checkpoint, helpers
 from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.engines.simulation.helpers import AUTO
+from swiftfl.engines.simulation.slots import TaskSlots
 from swiftfl.engines.threads import CORES, cores
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
@@ -203,6 +204,63 @@ def test_slots_are_as_large_as_pieces(
     assert slots is not None
     assert slots._clients == clients
     engine.close()
+
+
+@pytest.mark.parametrize("partition", ["dirichlet:0.5", "dirichlet:0.3", "iid"])
+def test_slots_hold_every_batch_of_the_run(partition: str) -> None:
+    """Whoever is the first: the batches of its small part are no measure of the others'."""
+    changes = {"topology.clients": 16, "data.partition": partition, "data.batch_size": 32}
+    config = _config("norm, many").with_changes(changes)
+    engine = _engine(config, 2)
+    engine.start()
+    engine.advance(1)
+    slots = engine.world.helpers._slots
+    assert slots is not None
+    assert slots._samples == min(32, max(build(config).partition.sizes))
+    engine.close()
+
+
+def test_slots_hold_the_pieces_of_small_batches() -> None:
+    """Of which more are computed together: an epoch of 68 samples has batches of 64 and of 4."""
+    changes = {
+        "model.options": {"hidden": 256},
+        "data.partition": "bootstrap:68",
+        "data.batch_size": 64,
+        "topology.clients": 40,
+    }
+    engine = _engine(_config("mlp").with_changes(changes), 2)
+    engine.start()
+    engine.advance(1)
+    slots, gradients = engine.world.helpers._slots, engine.world.gradients
+    assert slots is not None
+    while not engine.over:
+        engine.advance(1)
+        assert not any(piece.large for piece in gradients._planned.values())
+    engine.close()
+
+
+def test_a_piece_that_is_too_large_does_not_keep_others_from_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"data.partition": "dirichlet:0.5", "data.batch_size": 32, "engine.epochs": 4,
+               "topology.clients": 40, "engine.costs.spread": 0.3}  # fmt: skip
+    config = _config("norm, many").with_changes(changes)
+    expected = _end_of(_engine(config, 1))
+
+    def small(workload: Any, x0: Any, clients: int, samples: int, least: int) -> Any:
+        return TaskSlots(workload, x0, clients, 12, least)
+
+    monkeypatch.setattr(helpers, "TaskSlots", small)
+    engine = _engine(config, 2)
+    engine.start()
+    behind = 0  # how often a piece was with the helpers that had been planned after one too large for them
+    while not engine.over:
+        engine.advance(1)
+        pieces = list(engine.world.gradients._planned.values())
+        fits = [engine.world.gradients._verbs(piece)[0].batch.indices.size <= 12 for piece in pieces]
+        first = fits.index(False) if False in fits else len(fits)
+        behind += any(piece.task is not None for piece in pieces[first:])
+    assert behind
+    models = _end(engine)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
 
 
 def test_what_helpers_were_given_is_not_kept() -> None:

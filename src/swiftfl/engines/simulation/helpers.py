@@ -80,13 +80,16 @@ class Helpers:
         self._seconds += seconds
         self._pieces += 1
 
-    def wanted(self, waiting: bool, clients: int, samples: int) -> bool:
-        """Whether there are helpers, or should be if pieces are waiting, each of so many clients."""
+    def wanted(self, waiting: bool, largest: Callable[[], tuple[int, int]]) -> bool:
+        """Whether there are helpers, or should be if pieces are waiting.
+
+        `largest` says of how many clients one may be, with batches of how many samples.
+        """
         if self._slots is not None or self._count < 1 or not waiting:
             return self._slots is not None
         if self._auto and not self._worthwhile():
             return False
-        self._start(clients, samples)
+        self._start(*largest())
         return self._slots is not None
 
     def _worthwhile(self) -> bool:
