@@ -66,6 +66,7 @@ class PendingGradients:
         share = min(max(AHEAD_LEAST, len(records) // helpers.processes), AHEAD_MOST)
         self._few = share if helpers.processes > 1 and len(records) >= 2 * AHEAD_LEAST else _NEVER
         self._one: int | None = None  # clients of a piece of so many, when that is known
+        self._seen = False  # whether this process has computed a piece
         self._ahead = _NEVER  # from how many pending clients on they are a group: `_few`, with helpers
         self._pending: list[int] = []
         self._planned: dict[int, PlannedPiece] = {}
@@ -101,10 +102,14 @@ class PendingGradients:
         piece = self._planned[i]
         if piece.task is None:
             self._leave_queue(piece)
-            self._hand_out(piece)
+            if self._seen:
+                self._hand_out(piece)
             began = time.perf_counter()
             slopes = self._here(piece)
             self._helpers.spent(time.perf_counter() - began)
+            if not self._seen:  # only now it shows whether other processes could find the same
+                self._seen = True
+                self._hand_out(piece)
         else:
             slopes = self._helpers.finish(piece.task)
             piece.task = None  # which knows the piece: their circle would keep its models
