@@ -217,14 +217,21 @@ class Helpers:
             else:
                 mine = self._tasks[number]
                 mine.found, mine.finished = mine.here(), True
-        found = task.found
+        found, failure = task.found, None
         if found is None and self._slots is not None:
             found = task.read(task.slot)
+            failure = self._slots.failure(task.slot) if found is None else None
         del self._tasks[task.slot]
         if self._slots is not None:
             self._slots.give_back(task.slot)
-        # What fails in a helper fails here again, with its message.
-        return task.here() if found is None else found
+        if found is None:
+            found = task.here()  # what fails in a helper fails here again, with its message
+            if (
+                failure is not None
+            ):  # or only forks cannot do it: nothing that they are given is worth its while
+                self._say(f"the run goes on in one process, since helpers fail where it does not: {failure}")
+                self.close()
+        return found
 
     def _collect(self) -> None:
         while self._slots is not None and (number := _next(self._done)) is not None:
