@@ -226,9 +226,7 @@ class Helpers:
             self._slots.give_back(task.slot)
         if found is None:
             found = task.here()  # what fails in a helper fails here again, with its message
-            if (
-                failure is not None
-            ):  # or only forks cannot do it: nothing that they are given is worth its while
+            if failure is not None:  # only forks cannot do it, and will not do what they are given next
                 self._say(f"the run goes on in one process, since helpers fail where it does not: {failure}")
                 self.close()
         return found
