@@ -24,6 +24,7 @@ from swiftfl.engines.dynamics import Change
 from swiftfl.engines.simulation import checkpoint, helpers
 from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.engines.simulation.helpers import AUTO
+from swiftfl.engines.simulation.slots import TaskSlots
 from swiftfl.engines.threads import CORES, cores
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
@@ -32,6 +33,7 @@ from swiftfl.experiment.measure import measure
 from swiftfl.experiment.recipes import digits, synthetic
 from swiftfl.experiment.run import run
 from swiftfl.sample import Batch
+from swiftfl.workload.base import Evaluation
 from swiftfl.workload.module import ModuleWorkload
 from worlds import quadratic_setup
 
@@ -203,6 +205,63 @@ def test_slots_are_as_large_as_pieces(
     assert slots is not None
     assert slots._clients == clients
     engine.close()
+
+
+@pytest.mark.parametrize("partition", ["dirichlet:0.5", "dirichlet:0.3", "iid"])
+def test_slots_hold_every_batch_of_the_run(partition: str) -> None:
+    """Whoever is the first: the batches of its small part are no measure of the others'."""
+    changes = {"topology.clients": 16, "data.partition": partition, "data.batch_size": 32}
+    config = _config("norm, many").with_changes(changes)
+    engine = _engine(config, 2)
+    engine.start()
+    engine.advance(1)
+    slots = engine.world.helpers._slots
+    assert slots is not None
+    assert slots._samples == min(32, max(build(config).partition.sizes))
+    engine.close()
+
+
+def test_slots_hold_the_pieces_of_small_batches() -> None:
+    """Of which more are computed together: an epoch of 68 samples has batches of 64 and of 4."""
+    changes = {
+        "model.options": {"hidden": 256},
+        "data.partition": "bootstrap:68",
+        "data.batch_size": 64,
+        "topology.clients": 40,
+    }
+    engine = _engine(_config("mlp").with_changes(changes), 2)
+    engine.start()
+    engine.advance(1)
+    slots, gradients = engine.world.helpers._slots, engine.world.gradients
+    assert slots is not None
+    while not engine.over:
+        engine.advance(1)
+        assert not any(piece.large for piece in gradients._planned.values())
+    engine.close()
+
+
+def test_a_piece_that_is_too_large_does_not_keep_others_from_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"data.partition": "dirichlet:0.5", "data.batch_size": 32, "engine.epochs": 4,
+               "topology.clients": 40, "engine.costs.spread": 0.3}  # fmt: skip
+    config = _config("norm, many").with_changes(changes)
+    expected = _end_of(_engine(config, 1))
+
+    def small(workload: Any, x0: Any, clients: int, samples: int, least: int) -> Any:
+        return TaskSlots(workload, x0, clients, 12, least)
+
+    monkeypatch.setattr(helpers, "TaskSlots", small)
+    engine = _engine(config, 2)
+    engine.start()
+    behind = 0  # how often a piece was with the helpers that had been planned after one too large for them
+    while not engine.over:
+        engine.advance(1)
+        pieces = list(engine.world.gradients._planned.values())
+        fits = [engine.world.gradients._verbs(piece)[0].batch.indices.size <= 12 for piece in pieces]
+        first = fits.index(False) if False in fits else len(fits)
+        behind += any(piece.task is not None for piece in pieces[first:])
+    assert behind
+    models = _end(engine)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
 
 
 def test_what_helpers_were_given_is_not_kept() -> None:
@@ -408,23 +467,59 @@ def test_helpers_that_die_with_a_task_in_their_hands(
     assert "a helper process died" in caplog.text
 
 
-def test_what_fails_in_a_helper_is_said_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = _config("batch norm, loop")
-    parts = build(config)
-    mine, real = os.getpid(), ModuleWorkload.piece
+@pytest.mark.parametrize("workers", [2, AUTO])
+def test_helpers_that_fail_where_the_run_does_not_are_dismissed(
+    workers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As torch's autograd does in forks of a process that sees a GPU and has taken a gradient."""
+    config = _config("norm, many").with_changes({"engine.epochs": 4})
+    expected = _end_of(_engine(config, 1))
+    mine, real, failed = os.getpid(), ModuleWorkload.piece, mmap.mmap(-1, 1)
 
     def piece(self: ModuleWorkload, way: str, xs: Any, batches: Any) -> Any:
         if os.getpid() != mine:
-            raise ValueError("not here")
+            failed[0] = 1
+            raise RuntimeError("not in a fork")
+        deadline = time.monotonic() + 30  # until a helper has had its try
+        while not failed[0] and _helping(engine) and time.monotonic() < deadline:
+            time.sleep(0.001)
         return real(self, way, xs, batches)
 
+    monkeypatch.setattr(helpers, "cores", lambda: 2)
+    monkeypatch.setattr(helpers, "_WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(helpers, "_WORTH_PIECE", 0.0)
     monkeypatch.setattr(ModuleWorkload, "piece", piece)
-    engine = replace(parts, setup=replace(parts.setup, workers=2)).engine("virtual")
+    engine = _engine(config, workers)
     engine.start()
-    expected = _engine(config, 1)
-    expected.start()
-    models = _end(expected)
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, _end(engine), strict=True))
+    with caplog.at_level(logging.INFO):
+        while not engine.over:
+            engine.advance(10**6)
+    its = engine.world.helpers
+    assert failed[0]
+    assert its._slots is None  # and never again
+    assert not its.wanted(True, lambda: (1, 1))
+    with pytest.raises(ProcessLookupError):
+        os.kill(_helping(engine)[0], 0)
+    said = "in one process, since helpers fail where it does not: RuntimeError: not in a fork"
+    assert caplog.text.count(said) == 1
+    told = [row["text"] for row in engine.take_log() if row["event"] == "warning"]
+    assert [said in text for text in told] == ([True] if workers == 2 else [])
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(engine.models, expected, strict=True))
+
+
+def test_an_evaluation_without_room_in_its_slot_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = build(_config("batch norm, loop")).workload
+    x0, named = workload.initial(0), "m" * 40
+
+    def evaluate(self: ModuleWorkload, xs: Any) -> Any:
+        return [Evaluation(1.0, None, {f"{named}{k}": 0.0 for k in range(x0.nbytes // 40)}) for _ in xs]
+
+    monkeypatch.setattr(ModuleWorkload, "evaluate", evaluate)
+    slots = TaskSlots(workload, x0, 1, 1, 1)
+    slot = slots.put_model(x0)
+    slots.compute(slot)
+    assert slots.read_evaluation(slot) is None
+    assert slots.failure(slot) is None
 
 
 def test_a_run_alone_says_which_client_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from swiftfl.experiment.build import Parts, build
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
-from swiftfl.experiment.starting import cannot_be_sent, how_to_start, place, remaking
+from swiftfl.experiment.starting import cannot_be_sent, how_to_start, how_to_start_here, place, remaking
 from swiftfl.workload.placement import fair_share
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine")
@@ -205,6 +205,36 @@ def test_objects_that_cannot_be_sent_are_refused_or_stay_on_the_cpu() -> None:
     other = other.model_copy(update={"engine": other.engine.model_copy(update={"live": live})})
     with pytest.raises(UserError, match="clients cannot be spawned: transport announced"):
         how_to_start(other, GPUS)
+
+
+def test_clients_are_spawned_where_forks_of_this_process_could_not_compute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a GPU in sight, torch takes no gradient in forks of a process that has taken one."""
+    assert how_to_start_here(PLAIN) == ("fork", "")
+    mine, backward = os.getpid(), torch.Tensor.backward
+
+    def refusing(self: torch.Tensor) -> None:
+        if os.getpid() != mine:
+            raise RuntimeError("Unable to handle autograd's threading in combination with fork")
+        backward(self)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(torch.Tensor, "backward", refusing)
+    start, told = how_to_start_here(PLAIN)
+    assert start == "spawn"
+    assert "has taken a gradient and sees a GPU" in told
+    assert how_to_start_here(PLAIN.with_changes({"engine.live.start": "spawn"})) == ("spawn", "")
+    with pytest.raises(
+        UserError, match=r"cannot be forked: this process .* leave out engine.live.start=fork"
+    ):
+        how_to_start_here(PLAIN.with_changes({"engine.live.start": "fork"}))
+    own = PLAIN.model_copy(update={"model": PLAIN.model.model_copy(update={"name": "given:Net"})})
+    with pytest.raises(UserError, match=r"CUDA_VISIBLE_DEVICES= .* cannot be spawned: objects"):
+        how_to_start_here(own)
+    capsys.readouterr()
+    config = configuration(engine__live__start="auto", topology__clients=2, engine__epochs=1)
+    assert run(config).summary["lost"] == []
+    assert "clients are spawned, and not forked" in capsys.readouterr().err
 
 
 def test_clients_share_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ class Batches:
     >>> batches = Batches(np.arange(5), batch_size=2, seed=0, client=0)
     >>> batches.steps_per_epoch, [batches(c).indices.size for c in (1, 2, 3, 4)]
     (3, [2, 2, 1, 2])
+    >>> batches.sizes
+    (1, 2)
     """
 
     __slots__ = ("_epoch", "_order", "batch_size", "client", "indices", "seed", "steps_per_epoch")
@@ -57,6 +59,12 @@ class Batches:
             self._shuffle(epoch)
         start = k * self.batch_size
         return Batch(self.client, c, self._order[start : start + self.batch_size])
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many samples the smallest and the largest batch have."""
+        samples, most = self.indices.size, self.batch_size
+        return min(samples - (self.steps_per_epoch - 1) * most, most), min(samples, most)
 
     def _shuffle(self, epoch: int) -> None:
         if epoch < 0:

@@ -247,6 +247,11 @@ class Setup:
         memory = {name: placed(self.workload, array) for name, array in state.memory.items()}
         return State(placed(self.workload, state.x), state.c, memory)
 
+    def batch_sizes(self) -> tuple[int, int]:
+        """Of the smallest and the largest batch of all clients; zeros where batches do not say."""
+        found = {sizes for batches in self.batches if (sizes := getattr(batches, "sizes", None)) is not None}
+        return min((small for small, _ in found), default=0), max((large for _, large in found), default=0)
+
     def steps_of(self, i: int) -> float:
         """After how many local steps client i has finished."""
         return float("inf") if self.epochs is None else self.epochs * self.batches[i].steps_per_epoch

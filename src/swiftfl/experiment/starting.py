@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from swiftfl.engines.live.local.forkserver import fork_child, run_and_exit
 from swiftfl.engines.threads import place_among_runs
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
@@ -50,6 +51,46 @@ def how_to_start(config: Config, devices: Sequence[str] | None = None) -> tuple[
     if wanted:
         raise UserError(f"device {device!r} needs clients that are spawned, but {obstacle}")
     return "fork", f"clients compute on the cpu, and not on the GPUs that are here: {obstacle}"
+
+
+def how_to_start_here(config: Config) -> tuple[Start, str]:
+    """As `how_to_start`, in a process that may have computed something before."""
+    start, told = how_to_start(config)
+    if start == "spawn" or forks_can_compute():
+        return start, told
+    why = "this process has taken a gradient and sees a GPU, so that torch takes none in its forks"
+    if config.engine.live.start == "fork":
+        raise UserError(f"clients cannot be forked: {why}; leave out engine.live.start=fork")
+    obstacle = cannot_be_sent(config)
+    if obstacle:
+        raise UserError(
+            f"clients cannot be forked: {why} (hide it with CUDA_VISIBLE_DEVICES= before Python starts); "
+            f"and they cannot be spawned: {obstacle}"
+        )
+    return "spawn", f"clients are spawned, and not forked: {why}"
+
+
+def forks_can_compute() -> bool:
+    """Whether a fork of this process can take a gradient, which only a trial tells.
+
+    With a GPU in sight, torch's autograd starts threads at the first gradient, on whatever device, and then
+    refuses in forks.
+    """
+    try:
+        pid = fork_child()
+    except OSError:  # no more processes: whoever starts clients says so
+        return True
+    if pid == 0:
+        run_and_exit(_take_gradient)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _take_gradient() -> int:
+    try:
+        torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return 1
+    return 0
 
 
 def cannot_be_sent(config: Config) -> str:

@@ -77,7 +77,10 @@ class Divisible(Workload, Protocol):
 
     @property
     def why_one_process(self) -> str | None:
-        """Why a copy of this process cannot compute pieces (a GPU cannot be forked); None if it can."""
+        """Why a copy of this process cannot compute pieces (a GPU cannot be forked); None if it can.
+
+        Some reasons show in the first gradient only.
+        """
 
     @property
     def separable(self) -> bool:

@@ -102,6 +102,7 @@ class ModuleWorkload:
         self._loaded: Vector | None = None  # the model that an evaluation has put into the module
         self._settled = Buffers(self._module, self._layout, self._flat)
         self._random: bool | None = None  # whether the module draws numbers of its own: seen at first use
+        self._unkeyed: list[str] = []  # whose generators it draws from that nobody seeds by client and step
         self._scoring = Scoring(self._name, self._objective, dataset)
         self._group = Group(self, self._form(), batching, self._scoring, self._one_by_one(moving))
         self._metrics = chosen_metrics(metrics, dataset)
@@ -170,7 +171,13 @@ class ModuleWorkload:
     def why_one_process(self) -> str | None:
         if self.device.type != "cpu":
             return f"{self.device.type} devices cannot be forked"
-        return "its models are tensors" if self.keeps_models else None
+        if self.keeps_models:
+            return "its models are tensors"
+        if not self._samples.in_memory:
+            return "its samples are read as they are needed, and forks would share the files that are open"
+        if self._unkeyed:
+            return f"its forward pass draws from {self._unkeyed[0]}'s global generator of random numbers"
+        return None
 
     @property
     def separable(self) -> bool:
@@ -317,9 +324,12 @@ class ModuleWorkload:
         with torch.random.fork_rng(devices=generators.devices(self.device)):
             torch.manual_seed(number(self._seed, "forward", batch.client, batch.counter))
             before = generators.states(self.device)
+            others = generators.unkeyed_states() if self._random is None else {}
             loss = self._loss_of(inputs, labels, batch)
             if self._random is None:
                 self._random = not all(map(torch.equal, before, generators.states(self.device)))
+                now = generators.unkeyed_states()
+                self._unkeyed = [name for name, state in others.items() if state != now[name]]
         return loss
 
     def _loss_of(self, inputs: Tree, labels: Tree | None, batch: Batch) -> Tensor:

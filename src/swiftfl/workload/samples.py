@@ -55,6 +55,11 @@ class Samples:
         self._train = self._prepared(dataset.train)
         self._test = self._train if dataset.test is dataset.train else self._prepared(dataset.test)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether no sample has to be read any more."""
+        return isinstance(self._train, Stored) and isinstance(self._test, Stored)
+
     def train(self, batches: Sequence[Batch]) -> tuple[Tree, Tree | None]:
         """Inputs and labels of these batches, one after the other."""
         if len(batches) == 1:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from swiftfl import small
 from swiftfl.costs import Costs
+from swiftfl.engines.engine import WARNING
 from swiftfl.engines.membership import possible_neighbours
 from swiftfl.engines.saved import Pool, Saved, Tree
 from swiftfl.engines.setup import Setup
@@ -158,6 +159,8 @@ class Simulation(ABC):
         return len(held.union(map(id, self.world.mailboxes.models())))
 
     def take_log(self) -> list[dict[str, Any]]:
+        for text in self.world.helpers.take_warnings():
+            self.world.note(WARNING, text=text)
         return self.world.log.take()
 
     @property

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
 from swiftfl.engines.simulation.helpers import HandedOut, Helpers
 from swiftfl.engines.simulation.record import ClientRecord
@@ -36,26 +38,35 @@ NOBODY = -1
 class PlannedPiece:
     """A piece of a group, until its gradients are known: whose, and at which models and batches."""
 
-    __slots__ = ("clients", "task", "verbs", "way")
+    __slots__ = ("clients", "large", "task", "verbs", "way")
 
     def __init__(self, way: str, clients: list[int], verbs: list[Gradient] | None) -> None:
         self.way, self.clients = way, clients
         self.verbs = verbs  # None after a checkpoint: those that the clients are parked at
         self.task: HandedOut[list[Slope]] | None = None  # with the helpers
+        self.large = False  # than what helpers have room for: the run computes it, and it is in no queue
 
 
 class PendingGradients:
     """Who is parked at a gradient, what was computed already, and the losses of the batches."""
 
     def __init__(
-        self, records: Sequence[ClientRecord], workload: Workload, model_bytes: int, helpers: Helpers
+        self,
+        records: Sequence[ClientRecord],
+        workload: Workload,
+        model_bytes: int,
+        helpers: Helpers,
+        batch_sizes: Callable[[], tuple[int, int]],
     ) -> None:
+        """`batch_sizes` are those of the smallest and of the largest batch of the run."""
         self._records, self._workload, self._helpers = records, workload, helpers
+        self._batch_sizes = batch_sizes
         self._divisible = divisible(workload)
         self._most = max(1, WAITING_BYTES // model_bytes)
         share = min(max(AHEAD_LEAST, len(records) // helpers.processes), AHEAD_MOST)
         self._few = share if helpers.processes > 1 and len(records) >= 2 * AHEAD_LEAST else _NEVER
         self._one: int | None = None  # clients of a piece of so many, when that is known
+        self._seen = False  # whether this process has computed a piece
         self._ahead = _NEVER  # from how many pending clients on they are a group: `_few`, with helpers
         self._pending: list[int] = []
         self._planned: dict[int, PlannedPiece] = {}
@@ -90,11 +101,15 @@ class PendingGradients:
             self._plan_with(i)
         piece = self._planned[i]
         if piece.task is None:
-            self._queue.remove(piece)
-            self._hand_out(piece)
+            self._leave_queue(piece)
+            if self._seen:
+                self._hand_out(piece)
             began = time.perf_counter()
             slopes = self._here(piece)
             self._helpers.spent(time.perf_counter() - began)
+            if not self._seen:  # only now it shows whether other processes could find the same
+                self._seen = True
+                self._hand_out(piece)
         else:
             slopes = self._helpers.finish(piece.task)
             piece.task = None  # which knows the piece: their circle would keep its models
@@ -116,31 +131,52 @@ class PendingGradients:
 
     def _hand_out(self, now: PlannedPiece) -> None:
         """Give helpers, if there are any, as many pieces as they have room for."""
-        few, one = self._ahead_like(self._verbs(now)[0])
-        clients, samples = max(len(now.clients), one), self._verbs(now)[0].batch.indices.size
-        there = self._helpers.wanted(bool(self._queue) or few != _NEVER, clients, samples)
+        few = self._ahead_like(self._verbs(now)[0])
+        waiting = bool(self._queue) or few != _NEVER
+        there = self._helpers.wanted(waiting, partial(self._largest_piece, now))
         self._ahead = few if there else _NEVER
         if there:
             self._fill()
 
-    def _ahead_like(self, verb: Gradient) -> tuple[int, int]:
-        """How many clients are a group before anybody needs them, and how many of these one piece has."""
+    def _ahead_like(self, verb: Gradient) -> int:
+        """How many clients are a group before anybody needs them."""
         if self._few == _NEVER or self._divisible is None or not self._divisible.separable:
-            return _NEVER, 1
+            return _NEVER
         if self._one is None:
-            parts = self._divisible.pieces([verb.x] * self._few, [verb.batch] * self._few)
-            self._one = len(parts[0].members)
+            self._one = self._together(verb, verb.batch.indices.size)
             self._few = max(AHEAD_LEAST, self._one)  # more would leave a small piece each time
-        return self._few, self._one
+        return self._few
+
+    def _together(self, verb: Gradient, samples: int) -> int:
+        """How many clients a piece has of a group that is made ahead, with batches of so many samples."""
+        assert self._divisible is not None
+        batch = verb.batch
+        like = Batch(batch.client, batch.counter, np.resize(batch.indices, samples))
+        return len(self._divisible.pieces([verb.x] * self._few, [like] * self._few)[0].members)
+
+    def _largest_piece(self, now: PlannedPiece) -> tuple[int, int]:
+        """For how many clients, and batches of how many samples, helpers need room.
+
+        The piece that happens to be the first says little of the others: clients have unequal data, epochs
+        end with small batches, and of these more are computed together.
+        """
+        smallest, largest = self._batch_sizes()
+        verbs = [self._verbs(piece) for piece in (now, *self._queue)]
+        clients, samples = max(map(len, verbs)), max(of[0].batch.indices.size for of in verbs)
+        if self._ahead_like(verbs[0][0]) != _NEVER:
+            clients = max(clients, self._together(verbs[0][0], smallest or samples))
+        return clients, max(samples, largest)
 
     def _fill(self) -> None:
         helpers, queue = self._helpers, self._queue
         while queue and helpers.room:
-            piece = queue[0]
+            piece = queue.popleft()
             piece.task = helpers.hand_out(piece.way, *self._asked(piece), partial(self._here, piece))
-            if piece.task is None:  # larger than what they were made for
-                return
-            queue.popleft()
+            piece.large = piece.task is None
+
+    def _leave_queue(self, piece: PlannedPiece) -> None:
+        if not piece.large:
+            self._queue.remove(piece)
 
     def _plan_ahead(self) -> None:
         """Let helpers compute what is pending, before anybody needs it."""
@@ -200,7 +236,7 @@ class PendingGradients:
     def _drop(self, piece: PlannedPiece) -> None:
         """Nobody is left who needs a piece: it is in nobody's way any more."""
         if piece.task is None:
-            self._queue.remove(piece)
+            self._leave_queue(piece)
         else:
             self._helpers.finish(piece.task)
             piece.task = None

@@ -61,12 +61,12 @@ class Helpers:
         """`workers` counts the run's own process; AUTO is one per processor, where that pays."""
         self._alone = workload
         self._workload, self._x0, self._auto = divisible(workload), x0, workers == AUTO
-        able = self._workload is not None and self._workload.why_one_process is None and hasattr(os, "fork")
-        count = cores() if self._auto else min(workers, _PER_CORE * cores())
-        self._count = count - 1 if able else 0
+        self._count = (cores() if self._auto else min(workers, _PER_CORE * cores())) - 1
+        self._warnings: list[str] = []
         self._seconds, self._pieces = 0.0, 0
         self._slots: TaskSlots | None = None  # none yet, or none any more
         self._tasks: dict[int, HandedOut[Any]] = {}
+        self._able()
 
     @property
     def processes(self) -> int:
@@ -80,14 +80,41 @@ class Helpers:
         self._seconds += seconds
         self._pieces += 1
 
-    def wanted(self, waiting: bool, clients: int, samples: int) -> bool:
-        """Whether there are helpers, or should be if pieces are waiting, each of so many clients."""
+    def wanted(self, waiting: bool, largest: Callable[[], tuple[int, int]]) -> bool:
+        """Whether there are helpers, or should be if pieces are waiting.
+
+        `largest` says of how many clients one may be, with batches of how many samples.
+        """
         if self._slots is not None or self._count < 1 or not waiting:
             return self._slots is not None
         if self._auto and not self._worthwhile():
             return False
-        self._start(clients, samples)
+        if not self._able():
+            return False
+        self._start(*largest())
         return self._slots is not None
+
+    def _able(self) -> bool:
+        """Whether other processes can help at all."""
+        if self._workload is None:
+            why: str | None = "its gradients are all computed at once"
+        else:
+            why = self._workload.why_one_process if hasattr(os, "fork") else "processes cannot be forked here"
+        if why is not None and self._count > 0:
+            self._count = 0
+            self._say(f"the run stays in one process: {why}")
+        return why is None
+
+    def _say(self, why: str) -> None:
+        """Who has asked for processes is told why there are none; of those of `auto` only the log says it."""
+        _log.log(logging.INFO if self._auto else logging.WARNING, "%s", why)
+        if not self._auto:
+            self._warnings.append(why)
+
+    def take_warnings(self) -> list[str]:
+        """What a user should know, once."""
+        found, self._warnings = self._warnings, []
+        return found
 
     def _worthwhile(self) -> bool:
         if self._seconds < max(_WORTH_SECONDS, _WORTH_PIECE * self._pieces):
@@ -190,14 +217,19 @@ class Helpers:
             else:
                 mine = self._tasks[number]
                 mine.found, mine.finished = mine.here(), True
-        found = task.found
+        found, failure = task.found, None
         if found is None and self._slots is not None:
             found = task.read(task.slot)
+            failure = self._slots.failure(task.slot) if found is None else None
         del self._tasks[task.slot]
         if self._slots is not None:
             self._slots.give_back(task.slot)
-        # What fails in a helper fails here again, with its message.
-        return task.here() if found is None else found
+        if found is None:
+            found = task.here()  # what fails in a helper fails here again, with its message
+            if failure is not None:  # only forks cannot do it, and will not do what they are given next
+                self._say(f"the run goes on in one process, since helpers fail where it does not: {failure}")
+                self.close()
+        return found
 
     def _collect(self) -> None:
         while self._slots is not None and (number := _next(self._done)) is not None:

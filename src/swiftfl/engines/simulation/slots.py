@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from swiftfl.errors import in_one_line
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Statistics, Vector
 from swiftfl.workload.base import Divisible, Evaluation
@@ -23,7 +24,7 @@ _AREA = 4 << 20  # bytes of all slots, unless the least number of them takes mor
 _MOST = 256
 _WAYS = ("loop", "batched")
 _EVALUATION = len(_WAYS)  # in the place of a way
-_ASKED, _DONE, _FAILED = 0, 1, 2
+_ASKED, _DONE, _FAILED, _TOO_LONG = range(4)
 _WORDS = 5  # of the header: clients, samples of a batch, way, state, whether there are statistics
 
 
@@ -121,8 +122,8 @@ class TaskSlots:
         batches = [Batch(client, counter, at) for (client, counter), at in asked]
         try:
             slopes = self._workload.piece(_WAYS[way], list(models), batches)
-        except Exception:  # it fails again in the run's own process, which says so
-            words[3] = _FAILED
+        except Exception as error:  # in the run's own process it fails again, unless only forks cannot do it
+            _fail(words, numbers, error)
             return
         for k, slope in enumerate(slopes):
             models[k] = slope.g
@@ -133,22 +134,25 @@ class TaskSlots:
         words[3] = _DONE
 
     def _evaluate(self, words: Array, numbers: Array) -> None:
-        room = numbers.view(np.uint8)
         try:
             (told,) = self._workload.evaluate([numbers[: self._size].copy()])
             found = json.dumps([told.loss, told.accuracy, dict(told.metrics)]).encode()  # floats to the bit
-            room[: len(found)] = np.frombuffer(found, np.uint8)
-        except Exception:  # as above; also where there is no room for it
-            words[3] = _FAILED
+        except Exception as error:  # as above
+            _fail(words, numbers, error)
             return
-        words[1], words[3] = len(found), _DONE
+        words[3] = _DONE if _write(words, numbers, found) == len(found) else _TOO_LONG
+
+    def failure(self, slot: int) -> str | None:
+        """What a helper could not do, in its words; None where it did not fail."""
+        words, numbers = self._parts(slot)
+        return _text(words, numbers).decode(errors="replace") if words[3] == _FAILED else None
 
     def read_evaluation(self, slot: int) -> Evaluation | None:
         """What was found of a model; None where that failed."""
         words, numbers = self._parts(slot)
         if words[3] != _DONE:
             return None
-        return Evaluation(*json.loads(numbers.view(np.uint8)[: words[1]].tobytes()))
+        return Evaluation(*json.loads(_text(words, numbers)))
 
     def read(self, slot: int) -> list[Slope] | None:
         """Copies of the results of what was put into a slot; None where computing them failed."""
@@ -164,3 +168,20 @@ class TaskSlots:
         rate = self._workload.rate
         statistics = [Statistics(row.copy(), rate) for row in views.statistics]
         return list(map(Slope, g, losses, statistics))
+
+
+def _fail(words: Array, numbers: Array, error: Exception) -> None:
+    _write(words, numbers, in_one_line(error).encode())
+    words[3] = _FAILED
+
+
+def _write(words: Array, numbers: Array, text: bytes) -> int:
+    """Put a text in the place of models, as much as there is room for; how much that is."""
+    room = numbers.view(np.uint8)
+    words[1] = written = min(len(text), room.size)
+    room[:written] = np.frombuffer(text, np.uint8, written)
+    return written
+
+
+def _text(words: Array, numbers: Array) -> bytes:
+    return numbers.view(np.uint8)[: words[1]].tobytes()

@@ -68,7 +68,9 @@ class World:
         self.model_size = costs.message(self.senders.most_bytes(self.first_message))
         self.events = EventQueue(n)
         self.helpers = Helpers(setup.workload, setup.workers, x0)
-        self.gradients = PendingGradients(self.records, setup.workload, x0.nbytes, self.helpers)
+        self.gradients = PendingGradients(
+            self.records, setup.workload, x0.nbytes, self.helpers, setup.batch_sizes
+        )
         self.mixes = BatchedMixes(self.records, setup.keep_buffers, x0.nbytes)
         self.links = Links()
         self.mailboxes = Mailboxes(n, self.first_message, costs, self.links, self.model_size)

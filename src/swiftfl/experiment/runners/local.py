@@ -17,7 +17,7 @@ from swiftfl.experiment.notices import notice
 from swiftfl.experiment.runners.live import LiveRunner, check_configuration, keep_configuration, live_options
 from swiftfl.experiment.runners.runner import LivePace, Past, Row, resume_command
 from swiftfl.experiment.stages import stages_over
-from swiftfl.experiment.starting import how_to_start, remaking
+from swiftfl.experiment.starting import how_to_start_here, remaking
 from swiftfl.record import RunFolder
 from swiftfl.record.folder import CLIENTS
 from swiftfl.signals import StopRequest
@@ -34,7 +34,7 @@ class LocalRunner(LiveRunner):
     def __init__(self, config: Config) -> None:
         self.config = config
         self.transport = transport_between_processes(config.engine.live.transport)
-        start, told = how_to_start(config)
+        start, told = how_to_start_here(config)
         self._remade = Remade(*remaking(config)) if start == "spawn" else None
         if told:
             notice(told)

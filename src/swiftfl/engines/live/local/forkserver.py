@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
+from swiftfl.engines.live.local.own_files import reopen_files
 from swiftfl.errors import UserError
 from swiftfl.signals import leave_to_the_parent, signal_name
 
@@ -289,7 +290,7 @@ def use_plain_output() -> None:
 
 
 def fork_child() -> int:
-    """Fork; the child dies with its parent."""
+    """Fork; the child dies with its parent, and has files of its own to read."""
     parent = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of threads: numpy's idle ones do not count, others we do not have
@@ -298,6 +299,7 @@ def fork_child() -> int:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
+        reopen_files()
     return pid
 
 
