@@ -15,6 +15,7 @@ import swiftfl
 from fake_cuda import cuda_flags_kept
 from makers import MAKERS
 from swiftfl.data.digits import digits
+from swiftfl.data.source import Source
 from swiftfl.engines.simulation.checkpoint import restore, save
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config
@@ -236,20 +237,67 @@ def test_runs_in_virtual_time_on_a_gpu_go_by_deterministic_and_tf32() -> None:
         np.testing.assert_allclose(np.asarray(rough), np.asarray(other), rtol=0.1, atol=0.02)
 
 
-def test_an_evaluation_loads_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from swiftfl.workload import module
+@pytest.mark.parametrize("batching", ["off", "auto", "measure"])
+@pytest.mark.parametrize("vectors", ["numpy", "torch"])
+def test_an_evaluation_loads_a_model_once(
+    vectors: Any, batching: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several models, one after the other; the numbers are those of all models, chunk after chunk."""
+    workload = ModuleWorkload(net, digits(), batching=batching, vectors=vectors, metrics=("top5",))
+    loads: list[Vector] = []
+    own = ModuleWorkload._put
 
-    workload = ModuleWorkload(net, digits(), batching="off")
-    loads: list[int] = []
-    own = module.upload
-    monkeypatch.setattr(module, "upload", lambda x, to: (loads.append(x.size), own(x, to)))
-    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 10)
-    x = workload.initial(0)
-    workload.evaluate([x])
-    assert len(loads) == 1
-    workload.gradient(x, Batch(0, 1, np.arange(8)))
-    workload.evaluate([x])  # the gradient has used the module in between
-    assert len(loads) == 2
+    def put(self: ModuleWorkload, x: Vector) -> None:
+        if x is not self._loaded:
+            loads.append(x)
+        own(self, x)
+
+    monkeypatch.setattr(ModuleWorkload, "_put", put)
+    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 50)
+    models = [workload.place(workload.initial(seed)) for seed in range(3)]
+    found = workload.evaluate(models)
+    assert all(x is model for x, model in zip(loads, models, strict=True))
+    workload.gradient(models[2], Batch(0, 1, np.arange(8)))
+    assert workload.evaluate(models[2:]) == found[2:]  # the gradient has used the module in between
+    assert len(loads) == 4
+    workload._module.eval()
+    with torch.inference_mode():
+        by_chunk = workload._group.evaluate(models)
+    assert len(loads) > 20
+    assert [(e.loss, e.accuracy) for e in found] == [(e.loss, e.accuracy) for e in by_chunk]
+
+
+class Counted(Source):
+    """Samples from elsewhere, and how often they were asked for."""
+
+    def __init__(self, inner: Source) -> None:
+        self.inner, self.cuts = inner, 0
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def take(self, positions: Any) -> Any:
+        return self.inner.take(positions)
+
+    def cut(self, start: int, stop: int) -> Any:
+        self.cuts += 1
+        return self.inner.cut(start, stop)
+
+    def all_labels(self) -> Any:
+        return self.inner.all_labels()
+
+
+def test_a_test_set_from_elsewhere_is_read_once_for_all_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it again for each would take longer than loading models; the numbers are the same."""
+    data = digits()
+    test = Counted(data.test)
+    workload = ModuleWorkload(net, replace(data, test=test), batching="off")
+    plain = ModuleWorkload(net, data, batching="off")
+    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 50)
+    models = [plain.initial(seed) for seed in range(3)]
+    test.cuts = 0
+    assert workload.evaluate(models) == plain.evaluate(models)
+    assert test.cuts == -(-len(test) // 50)
 
 
 # --- every algorithm, in every engine ------------------------------------------------------------------
