@@ -14,8 +14,9 @@ from torch import nn
 import swiftfl
 from fake_cuda import cuda_flags_kept
 from makers import MAKERS
+from swiftfl.data.dataset import Dataset
 from swiftfl.data.digits import digits
-from swiftfl.data.source import Source
+from swiftfl.data.source import Source, Stored
 from swiftfl.engines.simulation.checkpoint import restore, save
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config
@@ -30,6 +31,7 @@ from swiftfl.workload.device_check import check_device
 from swiftfl.workload.device_vector import DeviceVector
 from swiftfl.workload.module import ModuleWorkload
 from swiftfl.workload.placement import device_of
+from swiftfl.workload.samples import Samples
 from swiftfl.workload.transfer import chunk_of, view_of
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine")
@@ -298,6 +300,30 @@ def test_a_test_set_from_elsewhere_is_read_once_for_all_models(monkeypatch: pyte
     test.cuts = 0
     assert workload.evaluate(models) == plain.evaluate(models)
     assert test.cuts == -(-len(test) // 50)
+
+
+def test_images_that_the_processor_scales_are_scaled_once_for_all_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 255, (120, 1, 8, 8), dtype=torch.uint8, generator=draw)
+    some = Stored(images, torch.arange(120) % 3)
+    workload = ModuleWorkload(
+        lambda: nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Linear(64, 3)),
+        Dataset("images", some, some, classes=3),
+        batching="off",
+    )
+    scaled: list[int] = []
+    own = Samples._ready
+
+    def ready(self: Samples, inputs: torch.Tensor) -> torch.Tensor:
+        scaled.append(len(inputs))
+        return own(self, inputs)
+
+    monkeypatch.setattr(Samples, "_ready", ready)
+    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 50)
+    workload.evaluate([workload.initial(seed) for seed in range(3)])
+    assert scaled == [50, 50, 20]
 
 
 # --- every algorithm, in every engine ------------------------------------------------------------------
