@@ -202,8 +202,11 @@ def code_bytes(codec: Codec, x: Vector) -> int:
 
 
 def encode(codec: Codec, x: Vector) -> Bytes:
-    """The code of x, checked against what the codec promises."""
-    data = codec.encode(x)
+    """The code of x, checked against what the codec promises.
+
+    A code is made in host memory, of bits that only NumPy shows: a model on a device comes down first.
+    """
+    data = codec.encode(np.asarray(x))
     if data.dtype != np.uint8 or data.ndim != 1:
         raise UserError(f"codec {codec.name} must give a flat array of uint8, not {data.ndim}-d {data.dtype}")
     most = codec.most_bytes(x.size, x.dtype)
@@ -237,4 +240,4 @@ def arrived(codec: Codec, data: Bytes, x: Vector) -> Vector:
 
 def transmitted(codec: Codec, x: Vector) -> Vector:
     """What arrives of x: x itself, without a copy, where the codec changes nothing."""
-    return x if is_exact(codec) else arrived(codec, encode(codec, np.asarray(x)), x)
+    return x if is_exact(codec) else arrived(codec, encode(codec, x), x)

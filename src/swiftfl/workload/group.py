@@ -125,6 +125,12 @@ class Group:
             return True  # hundreds of samples of a model of unknown size: together only by measuring
         return self._evaluation.known(models) == "loop"
 
+    def by_model(self, models: int) -> bool:
+        """Whether so many models would be evaluated one by one now, each as if it were alone."""
+        if self.one_by_one(models):
+            return True
+        return self._evaluation.known(models) is None and not self._may_be_measured(models)
+
     def choices(self) -> dict[str, object]:
         """JSON-ready: `groups` may be given to a later workload as `batching`."""
         batching = self._choice.batching
@@ -204,15 +210,15 @@ class Group:
         if self.one_by_one(len(xs)):
             return self._scores_one_by_one(xs, inputs, labels)
         way = self._evaluation.known(len(xs))
-        if way is None and len(xs) > 1 and self._may_evaluate_together():
+        if way is None and self._may_be_measured(len(xs)):
             way = self._measure_scores(xs, inputs, labels)
         if way == "batched":
             return self._scores_together(xs, inputs, labels)
         return self._scores_one_by_one(xs, inputs, labels)
 
-    def _may_evaluate_together(self) -> bool:
+    def _may_be_measured(self, models: int) -> bool:
         """A module that is too large for vmap must not be found out here, on hundreds of samples."""
-        return self._form.bounded or "batched" in self._choice.groups.values()
+        return models > 1 and (self._form.bounded or "batched" in self._choice.groups.values())
 
     def _measure_scores(self, xs: Sequence[Vector], inputs: Tree, labels: Tree | None) -> Way:
         some = xs[: self._form.evaluation_chunk(count(inputs))]

@@ -202,7 +202,7 @@ class ModuleWorkload:
         self._loaded = None
         try:
             with torch.inference_mode():
-                if self.keeps_models:  # each is loaded once; the samples are where it goes
+                if self._one_after_the_other(len(xs)):  # so that each is loaded once
                     return [self._with_metrics(self._group.evaluate([x])[0], x) for x in xs]
                 found = self._group.evaluate(xs)
                 return [self._with_metrics(e, x) for e, x in zip(found, xs, strict=True)]
@@ -213,6 +213,16 @@ class ModuleWorkload:
         finally:
             self._module.train()
             self._loaded = None
+
+    def _one_after_the_other(self, models: int) -> bool:
+        """Whether each model goes through the whole test set before the next one is loaded.
+
+        Not where test data would have to be read, shifted or scaled anew for each, which takes longer than to
+        load a model from host memory; nor where the module draws numbers, which would then be others.
+        """
+        if self.keeps_models:
+            return True
+        return self._samples.test_at_hand and not self._random and self._group.by_model(models)
 
     def _with_metrics(self, evaluation: Evaluation, x: Vector) -> Evaluation:
         """Metrics take the outputs of the whole test set, one model at a time."""

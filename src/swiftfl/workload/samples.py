@@ -12,7 +12,7 @@ from swiftfl.data.augment import Augment
 from swiftfl.data.dataset import Dataset
 from swiftfl.data.shift import Drift
 from swiftfl.data.source import Source, Stored
-from swiftfl.data.tree import Tree, map_tree
+from swiftfl.data.tree import Tree, leaves, map_tree
 from swiftfl.errors import UserError
 from swiftfl.sample import Batch
 
@@ -78,6 +78,18 @@ class Samples:
         """The next test data are as they are at these epochs of the clients."""
         if self._drift is not None:
             self._drift.epochs = epochs
+
+    @property
+    def test_at_hand(self) -> bool:
+        """Whether going through the test data again costs nothing: they are in memory as a model takes them.
+
+        The processor scales images as they are asked for; for a GPU that is nothing.
+        """
+        if not isinstance(self._test, Stored) or self.drifts:
+            return False
+        if self.device.type != "cpu":
+            return True
+        return self._augment is None and all(t.dtype != torch.uint8 for _, t in leaves(self._test.inputs))
 
     def test(self, chunk: int) -> Iterator[tuple[Tree, Tree | None]]:
         """The test set in pieces, never augmented."""

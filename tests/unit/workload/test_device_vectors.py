@@ -14,7 +14,9 @@ from torch import nn
 import swiftfl
 from fake_cuda import cuda_flags_kept
 from makers import MAKERS
+from swiftfl.data.dataset import Dataset
 from swiftfl.data.digits import digits
+from swiftfl.data.source import Source, Stored
 from swiftfl.engines.simulation.checkpoint import restore, save
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config
@@ -29,6 +31,7 @@ from swiftfl.workload.device_check import check_device
 from swiftfl.workload.device_vector import DeviceVector
 from swiftfl.workload.module import ModuleWorkload
 from swiftfl.workload.placement import device_of
+from swiftfl.workload.samples import Samples
 from swiftfl.workload.transfer import chunk_of, view_of
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine")
@@ -236,20 +239,91 @@ def test_runs_in_virtual_time_on_a_gpu_go_by_deterministic_and_tf32() -> None:
         np.testing.assert_allclose(np.asarray(rough), np.asarray(other), rtol=0.1, atol=0.02)
 
 
-def test_an_evaluation_loads_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from swiftfl.workload import module
+@pytest.mark.parametrize("batching", ["off", "auto", "measure"])
+@pytest.mark.parametrize("vectors", ["numpy", "torch"])
+def test_an_evaluation_loads_a_model_once(
+    vectors: Any, batching: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several models, one after the other; the numbers are those of all models, chunk after chunk."""
+    workload = ModuleWorkload(net, digits(), batching=batching, vectors=vectors, metrics=("top5",))
+    loads: list[Vector] = []
+    own = ModuleWorkload._put
 
-    workload = ModuleWorkload(net, digits(), batching="off")
-    loads: list[int] = []
-    own = module.upload
-    monkeypatch.setattr(module, "upload", lambda x, to: (loads.append(x.size), own(x, to)))
-    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 10)
-    x = workload.initial(0)
-    workload.evaluate([x])
-    assert len(loads) == 1
-    workload.gradient(x, Batch(0, 1, np.arange(8)))
-    workload.evaluate([x])  # the gradient has used the module in between
-    assert len(loads) == 2
+    def put(self: ModuleWorkload, x: Vector) -> None:
+        if x is not self._loaded:
+            loads.append(x)
+        own(self, x)
+
+    monkeypatch.setattr(ModuleWorkload, "_put", put)
+    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 50)
+    models = [workload.place(workload.initial(seed)) for seed in range(3)]
+    found = workload.evaluate(models)
+    assert all(x is model for x, model in zip(loads, models, strict=True))
+    workload.gradient(models[2], Batch(0, 1, np.arange(8)))
+    assert workload.evaluate(models[2:]) == found[2:]  # the gradient has used the module in between
+    assert len(loads) == 4
+    workload._module.eval()
+    with torch.inference_mode():
+        by_chunk = workload._group.evaluate(models)
+    assert len(loads) > 20
+    assert [(e.loss, e.accuracy) for e in found] == [(e.loss, e.accuracy) for e in by_chunk]
+
+
+class Counted(Source):
+    """Samples from elsewhere, and how often they were asked for."""
+
+    def __init__(self, inner: Source) -> None:
+        self.inner, self.cuts = inner, 0
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def take(self, positions: Any) -> Any:
+        return self.inner.take(positions)
+
+    def cut(self, start: int, stop: int) -> Any:
+        self.cuts += 1
+        return self.inner.cut(start, stop)
+
+    def all_labels(self) -> Any:
+        return self.inner.all_labels()
+
+
+def test_a_test_set_from_elsewhere_is_read_once_for_all_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it again for each would take longer than loading models; the numbers are the same."""
+    data = digits()
+    test = Counted(data.test)
+    workload = ModuleWorkload(net, replace(data, test=test), batching="off")
+    plain = ModuleWorkload(net, data, batching="off")
+    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 50)
+    models = [plain.initial(seed) for seed in range(3)]
+    test.cuts = 0
+    assert workload.evaluate(models) == plain.evaluate(models)
+    assert test.cuts == -(-len(test) // 50)
+
+
+def test_images_that_the_processor_scales_are_scaled_once_for_all_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 255, (120, 1, 8, 8), dtype=torch.uint8, generator=draw)
+    some = Stored(images, torch.arange(120) % 3)
+    workload = ModuleWorkload(
+        lambda: nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Linear(64, 3)),
+        Dataset("images", some, some, classes=3),
+        batching="off",
+    )
+    scaled: list[int] = []
+    own = Samples._ready
+
+    def ready(self: Samples, inputs: torch.Tensor) -> torch.Tensor:
+        scaled.append(len(inputs))
+        return own(self, inputs)
+
+    monkeypatch.setattr(Samples, "_ready", ready)
+    monkeypatch.setattr(ModuleWorkload, "evaluation_chunk", 50)
+    workload.evaluate([workload.initial(seed) for seed in range(3)])
+    assert scaled == [50, 50, 20]
 
 
 # --- every algorithm, in every engine ------------------------------------------------------------------

@@ -47,6 +47,7 @@ from swiftfl.verbs import (
     Scatter,
     Verb,
 )
+from swiftfl.workload.base import placed
 from swiftfl.workload.transfer import known_since, moment
 
 
@@ -302,7 +303,7 @@ class VerbServer:
             self.count_discarded()
         mean, clients = self.transport.all_reduce(value, weight, verb.round)
         self.tally.traffic.all_reduce(verb, clients, value.nbytes)
-        mean = self.setup.keep_buffers(mean, verb.value)
+        mean = self.setup.keep_buffers(self._placed(mean), verb.value)
         self._communicated()
         return mean
 
@@ -310,14 +311,14 @@ class VerbServer:
         self._refuse_owner(verb)
         self.shares_cell = True
         self._start()
-        x = self.cell.load()
+        x = self._placed(self.cell.load())
         self._communicated()
         return x
 
     def _average_with(self, verb: AverageWith) -> Vector:
         self._start()
         self._note_used()
-        x = self._average(verb.neighbour)
+        x = self._placed(self._average(verb.neighbour))
         self._communicated()
         return x
 
@@ -349,10 +350,11 @@ class VerbServer:
         slope = self._gradient(verb.gradient)
         computed = time.perf_counter()
         x = self._background.result()
-        left = time.perf_counter() - computed
-        worked = ended - began - (self.transport.waited - blocked)
-        self.tally.communication += min(left, worked)
+        there = time.perf_counter()
+        left, worked = there - computed, ended - began - (self.transport.waited - blocked)
         self.tally.waiting += max(0.0, left - worked)
+        x = self._placed(x)  # not in the background: a thread finds on a device what it put there itself
+        self.tally.communication += min(left, worked) + time.perf_counter() - there
         return slope, x
 
     def _refuse_owner(self, verb: Load | Add) -> None:
@@ -378,5 +380,10 @@ class VerbServer:
         else:
             self.left_out = True
             x = self.cell.load()
+        x = self._placed(x)
         self._communicated()
         return x
+
+    def _placed(self, x: Vector) -> Vector:
+        """What came by way of host memory, where the gradient of it may be computed."""
+        return placed(self.setup.workload, x)

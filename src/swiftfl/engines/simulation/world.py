@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class World:
             ClientRecord(i, setup.client(i), Terms(setup.weights[i]), first, x0, setup.steps_of(i))
             for i in range(n)
         ]
-        self.senders = Senders(n, setup.codec)
+        self.senders = Senders(n, setup.codec, partial(placed, setup.workload))
         own = own_messages(setup)
         self.first_message = x0 if own is None else own(x0)
         self.sends_models = own is None

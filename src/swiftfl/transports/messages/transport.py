@@ -227,7 +227,7 @@ class MessageTransport:
         return RemoteCells(self.progress, self._x0, self.neighbours)
 
     def set_cell(self, x: Vector) -> None:
-        self.cells.set(x)
+        self.cells.set(np.asarray(x))  # in host memory, where the thread of messages averages
 
     def load(self) -> Vector:
         return self.cells.load()
