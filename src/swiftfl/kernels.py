@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -141,6 +141,11 @@ def _function(name: str, *vectors: Vector) -> Any:
     if any(v.dtype != dtype or v.shape != shape or not v.flags.c_contiguous for v in vectors):
         return None
     return getattr(library, f"{name}_{kind}")
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """A vector of this size, block after block: what was made of one is in the cache for the next pass."""
+    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
 def same_shapes(*vectors: Vector) -> None:

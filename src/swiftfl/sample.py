@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.vector import Statistics, Vector
+from swiftfl.vector import Statistics, Vector, copied
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Slope:
         """Gradient and statistics as one vector, to be averaged together."""
         if self.statistics is None:
             return self.g
-        out: Vector = self.g.copy()
+        out = copied(self.g)
         out[-self.statistics.values.size :] = self.statistics.values
         return out
 
@@ -40,6 +40,6 @@ class Slope:
         if self.statistics is None:
             return Slope(mean, self.loss)
         size = self.statistics.values.size
-        g = mean.copy()
+        g = copied(mean)
         g[-size:] = 0
         return Slope(g, self.loss, Statistics(mean[-size:], self.statistics.rate))

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from swiftfl.kernels import combine
+from swiftfl.kernels import BLOCK, blocks, combine, copy, same_shapes
 from swiftfl.recycled import LARGE, is_large, like
 from swiftfl.small import calls
 
@@ -100,6 +100,65 @@ def follow(out: Vector, half: Vector, statistics: Statistics) -> None:
     """Put running buffers into `out`: where those of `half` move to."""
     tail = half[-statistics.values.size :]
     out[-statistics.values.size :] = tail + statistics.rate * (statistics.values - tail)
+
+
+def copied(x: Vector) -> Vector:
+    """A copy, for somebody who may write into it."""
+    if not isinstance(x, np.ndarray):
+        return x.copy()  # on its device
+    out = like(x)
+    copy(out, x)
+    return out
+
+
+def halfway(x: Vector, y: Vector) -> Vector:
+    """0.5 (x + y): the sum first, because halves of tiny numbers would be rounded each on its own."""
+    if not is_large(x, y):
+        return 0.5 * (x + y)
+    same_shapes(x, y)
+    out = like(x)
+    for part in blocks(x.size):
+        total = np.add(x[part], y[part], out=out[part])
+        total *= 0.5
+    return out
+
+
+def meet(x: Vector, other: Vector) -> tuple[Vector, Vector]:
+    """x after half of the way to another model, and the step that it took: x + step, 0.5 (other - x)."""
+    if not is_large(x, other):
+        step = 0.5 * (other - x)
+        return x + step, step
+    same_shapes(x, other)
+    out, whole = like(x), like(x)
+    for part in blocks(x.size):
+        step = np.subtract(other[part], x[part], out=whole[part])
+        step *= 0.5
+        np.add(x[part], step, out=out[part])
+    return out, whole
+
+
+def retreat(x: Vector, step: Vector) -> Vector:
+    """x - step: what `advance` does, in the opposite direction."""
+    return np.subtract(x, step, out=like(x)) if is_large(x, step) else x - step
+
+
+def weighted_mean(given: Sequence[tuple[float, Vector]], out: Vector | None = None) -> Vector:
+    """The mean of vectors by their weights, added up in this order from 0; in `out`, if it is given.
+
+    >>> weighted_mean([(1.0, np.array([2.0])), (3.0, np.array([6.0]))])
+    array([5.])
+    """
+    first = given[0][1]
+    weights, found = sum(weight for weight, _ in given), like(first) if out is None else out
+    same_shapes(found, *(x for _, x in given))
+    spare: Vector = np.empty(min(BLOCK, first.size), dtype=found.dtype)
+    for part in blocks(first.size):
+        total = found[part]
+        total[:] = 0.0
+        for weight, x in given:
+            total += np.multiply(x[part], weight, out=spare[: total.size])
+        total /= weights
+    return found
 
 
 def narrow(x: Vector, dtype: np.dtype[np.floating]) -> Vector:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import mmap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ import pytest
 import torch
 from in_process_wire import Hub
 from live_worlds import LIMIT, replay, running
-from mpi_jobs import end, needs_mpi, no_job_is_left
+from mpi_jobs import HERE, end, needs_mpi, no_job_is_left, under_mpi
 from mpi_jobs import swiftfl as swiftfl_ranks
+from tensor_worlds import CHANGED_BY_OTHERS, CLIENTS, LIVE, RULE, SIMULATED, setup
 
 import swiftfl
 from makers import MAKERS
@@ -25,10 +28,8 @@ from swiftfl.engines.live.by_hand import first_client
 from swiftfl.engines.live.replay import replay as replay_run
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import parse
-from swiftfl.experiment.recipes import recipe
 from swiftfl.record import RunFolder
-from swiftfl.record.folder import CLIENTS
-from swiftfl.rules import SgdRule
+from swiftfl.record.folder import CLIENTS as JOURNALS
 from swiftfl.sample import Batch, Slope
 from swiftfl.transports.messages.transport import MessageTransport
 from swiftfl.vector import Statistics, Vector
@@ -39,33 +40,14 @@ from worlds import quadratic_setup
 
 __all__ = ["no_job_is_left"]
 
-RULE = SgdRule(0.5)
-SIMULATED = {"divshare", "hogwild", "asysg"}
-
-
 FAST = ("swift", "dsgd", "adpsgd", "allreduce")
 """One of each way to meet: mailboxes, rounds, cells, sums. The others are slow tests."""
-LIVE = sorted(set(MAKERS) - SIMULATED)
 BATCH_NORM = {
     "data.dataset": "synthetic",
     "data.options": {"samples": 400, "shape": [1, 10, 10], "classes": 3},
     "model.name": "cnn",
     "model.norm": "batch",
 }
-CHANGED_BY_OTHERS = {"adpsgd", "adpsgd, background", "swarm", "gossip_async", "a2cid2"}
-"""Of these a run is not recorded so that it could be repeated: who averages when is up to the machine."""
-
-
-def setup(vectors: str, algorithm: str, **more: Any) -> Setup:
-    changes = {
-        "model.vectors": vectors,
-        "engine.name": "local",
-        "engine.epochs": 3,
-        "topology.clients": 4,
-        **more,
-    }
-    parts = build(recipe("digits").with_changes(changes))
-    return replace(parts.setup, algorithm=MAKERS[algorithm](parts.topology, RULE))
 
 
 class Seen:
@@ -102,12 +84,16 @@ def test_a_run_with_tensors_is_replayed_with_either_kind(name: str, tmp_path: Pa
         live = [np.asarray(x) for x in engine.models]
         losses = [each.loss for each in engine.setup.workload.evaluate(engine.models)]
     assert seen.kinds() == {DeviceVector}
+    check(name, tmp_path, live, losses)
+
+
+def check(name: str, folder: Path, live: Sequence[Vector], losses: Sequence[float]) -> None:
     if name in CHANGED_BY_OTHERS:
         assert max(losses) < 1.0
         return
-    again = replay(setup("torch", name), tmp_path)
+    again = replay(setup("torch", name), folder)
     assert all(np.array_equal(a, np.asarray(b)) for a, b in zip(live, again, strict=True))
-    plain = replay(setup("numpy", name), tmp_path)
+    plain = replay(setup("numpy", name), folder)
     assert all(np.allclose(a, b, rtol=1e-2, atol=1e-3) for a, b in zip(live, plain, strict=True))
 
 
@@ -193,6 +179,19 @@ def test_also_those_that_start_from_a_tensor() -> None:
 
 @needs_mpi
 @pytest.mark.slow
+def test_every_algorithm_has_tensors_under_mpi(tmp_path: Path) -> None:
+    """Over messages: cells that others move, sums by one rank, rounds and mailboxes; all in one launch."""
+    done = under_mpi(CLIENTS, [str(HERE / "mpi_tensor_program.py"), str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == dict.fromkeys(LIVE, 0)
+    for name in LIVE:
+        live = list(np.load(tmp_path / name / "models.npy"))
+        losses = [each.loss for each in setup("numpy", name).workload.evaluate(live)]
+        check(name, tmp_path / name, live, losses)
+
+
+@needs_mpi
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "codec"),
     [("swift", "identity"), ("dsgd", "identity"), ("fedavg", "identity"), ("swift", "bf16")],
@@ -216,6 +215,6 @@ def test_ranks_with_tensors_are_replayed_with_either_kind(algorithm: str, codec:
     config = parse(RunFolder.open(out).read_json("config.json"))
     live = RunFolder.open(out).read_models()["models"]
     for vectors, close in (("torch", 0.0), ("numpy", 1e-3)):
-        again = replay_run(build(config.with_changes({"model.vectors": vectors})).setup, out / CLIENTS)
+        again = replay_run(build(config.with_changes({"model.vectors": vectors})).setup, out / JOURNALS)
         for mine, theirs in zip(live, again, strict=True):
             assert np.allclose(mine, np.asarray(theirs), rtol=close, atol=close)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,18 +16,22 @@ from live_worlds import LIMIT, check_replay, live_setup, running
 from torch import Tensor, nn
 
 import swiftfl
+from swiftfl import kernels
 from swiftfl.algorithm import Algorithm
-from swiftfl.algorithms import Swift, dsgd
+from swiftfl.algorithms import AdPsgd, AllReduceSgd, FedAvg, Swift, dsgd
 from swiftfl.data.synthetic import synthetic
 from swiftfl.engines import Setup
-from swiftfl.engines.live.by_hand import first_client
+from swiftfl.engines.live.by_hand import first_client, memory_for
 from swiftfl.engines.live.inbox import Gate, LazyInbox, NewestInbox
+from swiftfl.engines.live.local.forkserver import fork_child, run_and_exit
 from swiftfl.graph import communication_coefficients
 from swiftfl.recycled import LARGE
-from swiftfl.rules import AdamRule, SgdRule
+from swiftfl.rules import AdamRule, SgdRule, UpdateRule
 from swiftfl.sample import Batch
 from swiftfl.schedule import constant, every
+from swiftfl.transports.base import Stopped
 from swiftfl.transports.memory import MemoryPlan
+from swiftfl.transports.shared_memory.transport import SharedMemory, SharedMemoryTransport
 from swiftfl.vector import Vector, Weights
 from swiftfl.verbs import Verb
 from swiftfl.workload.module import ModuleWorkload
@@ -83,7 +90,7 @@ class Wide(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(64, 8 * LARGE // 64), nn.Linear(8 * LARGE // 64, 2))
+        self.layers = nn.Sequential(nn.Linear(64, LARGE), nn.Linear(LARGE, 2))
         self.norm = nn.BatchNorm1d(64)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,30 +104,82 @@ class SameFour:
         return Batch(0, c, np.arange(4))
 
 
+def rest(neighbour: SharedMemoryTransport, x: Vector, c: int) -> None:
+    """Nobody waits for the neighbours: their mailboxes and cells are there."""
+
+
+def offer(neighbour: SharedMemoryTransport, x: Vector, c: int) -> None:
+    neighbour.offer(x, c, (0,))
+    neighbour.collect(0, c, lambda model: None)
+
+
+def give(neighbour: SharedMemoryTransport, x: Vector, c: int) -> None:
+    neighbour.all_reduce(x, 1 / 3, c)
+
+
+Part = Callable[[SharedMemoryTransport, Vector, int], None]
+MAKE: dict[str, tuple[Callable[[UpdateRule], Algorithm[Verb]], Part]] = {
+    "swift": (lambda rule: Swift(every(0), rule), rest),
+    "dsgd": (dsgd, offer),
+    "adpsgd": (AdPsgd, rest),
+    "adpsgd, background": (lambda rule: AdPsgd(rule, averaging="background"), rest),
+    "fedavg": (lambda rule: FedAvg(every(0), rule), give),
+    "allreduce": (AllReduceSgd, give),
+}
+WARM, STEPS = 4, 7
+BLOCKS = 7 * kernels.BLOCK * 4
+"""Bytes of what is in between where a rule is asked for one block after the other (Adam's, and AD-PSGD's)."""
+
+
+def forked_neighbour(plan: SharedMemory, k: int, part: Part, x: Vector) -> int:
+    """Client k's part in all steps, in a process of its own, whose memory is not this one's."""
+    pid = fork_child()
+    if pid == 0:
+        run_and_exit(lambda: do_part(plan, k, part, x))
+    return pid
+
+
+def do_part(plan: SharedMemory, k: int, part: Part, x: Vector) -> int:
+    neighbour = plan.connect(k)
+    with contextlib.suppress(Stopped):  # the last ones need not be waited for
+        for c in range(1, STEPS + 1):
+            part(neighbour, x, c)
+    return 0
+
+
+@pytest.mark.parametrize("rule", [SgdRule(0.9, 1e-4), AdamRule()], ids=["sgd", "adam"])
 @pytest.mark.parametrize("buffers", ["averaged", "own"])
-def test_a_live_step_in_steady_state_makes_no_vector(buffers: str) -> None:
-    """Publish, gradient into its flat vector, mix, update, check: NumPy allocates nothing of model size."""
+@pytest.mark.parametrize("name", MAKE)
+def test_a_live_step_in_steady_state_makes_no_vector(name: str, buffers: str, rule: UpdateRule) -> None:
+    """Meeting others, gradient into its flat vector, update, check: NumPy allocates nothing of model size."""
     torch.manual_seed(0)
     workload = ModuleWorkload(Wide, synthetic(64, (64,), 2, seed=0))
     coefficients = communication_coefficients(swiftfl.ring(3), None, "ccs")
     weights = [coefficients.weights(i) for i in range(3)]
+    make, part = MAKE[name]
     setup = Setup(
-        Swift(every(0), SgdRule(0.9, 1e-4)), workload, weights, [SameFour()] * 3, constant(0.01), [1 / 3] * 3,
-        epochs=1,
+        make(rule), workload, weights, [SameFour()] * 3, constant(0.01), [1 / 3] * 3, epochs=1,
     )  # fmt: skip
     setup = replace(setup, buffers=buffers)  # type: ignore[arg-type]
-    client = first_client(setup)
-    with np.errstate(all="ignore"):
-        for _ in range(3):
-            client.step()
-        tracemalloc.start()
-        try:
-            before = tracemalloc.get_traced_memory()[0]
-            for _ in range(3):
+    plan, x0 = memory_for(setup), workload.initial(0)
+    neighbours = [forked_neighbour(plan, k, part, x0) for k in weights[0].of]
+    try:
+        client = first_client(setup, plan)
+        with np.errstate(all="ignore"):
+            for _ in range(WARM):
                 client.step()
-            peak = tracemalloc.get_traced_memory()[1] - before
-        finally:
-            tracemalloc.stop()
-    assert client.state.c == 7
-    assert client.state.finite
-    assert peak < client.state.x.nbytes / 4
+            tracemalloc.start()
+            try:
+                before = tracemalloc.get_traced_memory()[0]
+                for _ in range(STEPS - WARM):
+                    client.step()
+                peak = tracemalloc.get_traced_memory()[1] - before
+            finally:
+                tracemalloc.stop()
+    finally:
+        plan.stop()
+        for pid in neighbours:
+            os.waitpid(pid, 0)
+    assert client.state.c == STEPS + 1
+    assert np.isfinite(client.state.x).all()
+    assert peak < BLOCKS < client.state.x.nbytes / 4

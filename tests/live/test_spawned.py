@@ -266,12 +266,13 @@ def test_clients_share_gpus_and_their_memory(monkeypatch: pytest.MonkeyPatch) ->
     asked.clear()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # a rank with a GPU of its own, as it seems
     assert place(config.with_changes({"engine.name": "mpi"}), devices=GPUS[:1]) == "cuda:0"
-    assert asked == []
+    assert asked == [(1.0, "cuda:0")]
+    asked.clear()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
     place(config.with_changes({"engine.name": "mpi"}), devices=GPUS)
     place(config.with_changes({"engine.name": "virtual"}), devices=GPUS)
-    assert asked == []  # who is alone there may take all of it
+    assert asked == [(1.0, "cuda:1"), (1.0, "cuda:0")]  # who is alone there may take all of it
 
 
 @pytest.mark.parametrize("told", ["by MPI", "by nobody"])
@@ -357,6 +358,7 @@ def test_what_cuda_may_do_is_set_where_it_is_used(wanted: bool, monkeypatch: pyt
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(starting, "bound_memory", lambda device, count: None)
     changes = {"model.device": "cuda", "model.deterministic": wanted, "model.tf32": wanted}
     with cuda_flags_kept():
         cudnn.deterministic = cudnn.allow_tf32 = matmul.allow_tf32 = not wanted

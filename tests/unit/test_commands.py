@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -198,15 +199,58 @@ def test_a_short_run_on_a_device_is_compared_with_the_cpu(monkeypatch: pytest.Mo
 
     assert device_run.check_runs(["cpu"]) == {"cpu": ""}
     assert device_run.check_runs(["cpu"], 0.0) == {"cpu": "no time was left for a run of two clients there"}
-    late = device_run.check_runs(["cpu", "cpu:0"], 0.05)  # before it has imported anything
-    assert late["cpu"] == "a run of two clients there was not over after 0 s"
-    assert "no time was left" in late["cpu:0"]
+    late = device_run.check_runs(["cpu", "cpu:0"], 0.05, at_once=1)  # before it has imported anything
+    assert late == dict.fromkeys(late, "a run of two clients there was not over after 0 s")
     monkeypatch.setattr(device_run, "_NEAR", 0.0)
     assert re.fullmatch(
         r"a run of two clients there is \S+ away from the cpu's", device_run.check_runs(["cpu"])["cpu"]
     )
     found = device_run.check_runs(["cpu:banana"])["cpu:banana"]
     assert found.startswith("a run of two clients there failed: device 'cpu:banana' cannot be used here")
+
+
+@pytest.mark.parametrize(
+    ("at_once", "takes", "shares"),
+    [
+        (1, [30.0, 30.0, 30.0, 30.0], [30.0, 30.0, 30.0, 30.0]),  # each hangs until its share is over
+        (1, [6.0, 0.0, 50.0, 7.0], [30.0, 38.0, 57.0, 64.0]),  # what one leaves is for the others
+        (2, [0.0] * 4, [60.0, 60.0, 120.0, 120.0]),
+        (3, [0.0] * 4, [60.0, 60.0, 60.0, 120.0]),
+        (8, [0.0] * 4, [120.0] * 4),
+    ],
+)
+def test_each_gpu_has_its_share_of_the_time(
+    at_once: int, takes: list[float], shares: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hangs leaves the others theirs; on a clock that moves only while one is checked."""
+    from swiftfl.experiment import device_run
+
+    gpus, now = [f"cuda:{k}" for k in range(4)], [1000.0]
+    given: dict[str, float] = {}
+
+    def check(device: str, seconds: float) -> str:
+        given[device] = seconds
+        now[0] += takes[gpus.index(device)]
+        return device[-1]
+
+    monkeypatch.setattr(device_run, "_check_run", check)
+    monkeypatch.setattr(device_run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assert device_run.check_runs(gpus, 120.0, at_once) == {
+        "cuda:0": "0",
+        "cuda:1": "1",
+        "cuda:2": "2",
+        "cuda:3": "3",
+    }
+    assert [given[device] for device in gpus] == pytest.approx(shares)
+
+
+def test_a_run_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from swiftfl.experiment import device_run
+
+    monkeypatch.setattr(device_run, "fresh_python", lambda *words: ["/nowhere/python"])
+    found = device_run.check_runs(["cuda:0"])["cuda:0"]
+    assert found.startswith("a run of two clients there failed: ")
+    assert "/nowhere/python" in found
 
 
 def test_the_doctor_says_why_kernels_are_not_compiled(

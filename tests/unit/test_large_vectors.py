@@ -10,7 +10,17 @@ import pytest
 
 from swiftfl import kernels, recycled
 from swiftfl.recycled import LARGE, like
-from swiftfl.rules import AdamRule, Clipped, LionRule, Remembering, RmspropRule, SgdRule, UpdateRule, applied
+from swiftfl.rules import (
+    AdamRule,
+    Clipped,
+    LionRule,
+    Remembering,
+    RmspropRule,
+    SgdRule,
+    UpdateRule,
+    applied,
+    updated,
+)
 from swiftfl.sample import Slope
 from swiftfl.vector import Statistics, Vector, Weights, advance, combined, finite, mix
 
@@ -103,6 +113,49 @@ def test_a_move_has_the_bits_of_update_and_advance(way: str, name: str, dtype: t
         for key, array in memory.items():
             assert array.dtype == expected_memory[key].dtype
             assert bytes(array) == bytes(expected_memory[key])
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_update_in_blocks_has_the_bits_of_the_whole(name: str, dtype: type[np.floating]) -> None:
+    """Of algorithms that give their move to somebody else (AD-PSGD)."""
+    rule: UpdateRule = RULES[name]
+    at, *slopes = vectors(4, dtype, 2 * kernels.BLOCK + 77)
+    memory, expected_memory = rule.init(at), rule.init(at)
+    for g in slopes:
+        given = [bytes(a) for a in (at, g, *memory.values())]
+        move, after = updated(rule, g, at, 0.05, memory)
+        assert given == [bytes(a) for a in (at, g, *memory.values())]  # nothing was written to
+        expected, expected_memory = rule.update(g, at, 0.05, expected_memory)
+        memory = after
+        assert move.dtype == expected.dtype
+        assert bytes(move) == bytes(expected)
+        assert {key: bytes(a) for key, a in memory.items()} == {
+            key: bytes(a) for key, a in expected_memory.items()
+        }
+
+
+def test_what_a_rule_remembers_keeps_its_type() -> None:
+    """Moments of double precision beside a model of single."""
+
+    class Precise:
+        elementwise = True
+
+        def init(self, x: Vector) -> dict[str, Vector]:
+            return {"sum": np.zeros(x.size), "same": np.ones(x.size)}
+
+        def update(self, g: Vector, x: Vector, step_size: float, memory: dict[str, Vector]) -> object:
+            total = memory["sum"] + g
+            return total * -step_size, {**memory, "sum": total}
+
+    rule, (x, g) = Precise(), vectors(2)
+    memory = {**rule.init(x), "sum": np.full(x.size, 1e-12)}
+    expected = (memory["sum"] + g) * -0.1
+    move, after = updated(rule, g, x, 0.1, memory)  # type: ignore[arg-type]
+    assert bytes(move) == bytes(expected)
+    assert after["same"] is memory["same"]
+    for found in (after, applied(rule, x, Slope(g, 0.0), x, 0.1, memory).memory):  # type: ignore[arg-type]
+        assert bytes(found["sum"]) == bytes(memory["sum"] + g)
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam", "rmsprop", "lion"])

@@ -20,6 +20,7 @@ from swiftfl.experiment.callbacks import checked_callbacks
 from swiftfl.files import plain_name
 from swiftfl.record.table import flat
 from swiftfl.registry import suggestion
+from swiftfl.workload.cuda_settings import cuda_kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +154,7 @@ def compare(
             read[name, seed] = read_arguments(model, *data, **{**kept, **own, "seed": seed})
             read[name, seed].given.described(read[name, seed].config())  # says what is wrong before any run
     found: dict[str, list[Result]] = {name: [] for name in wanted}
-    with threads_kept(), progress_shown(progress) as bars:
+    with threads_kept(), cuda_kept(), progress_shown(progress) as bars:
         for (name, seed), each in read.items():
             label = name if len(numbers) == 1 else f"{name} {seed}"
             where = None if folder is None else _place(folder, name, seed, len(numbers))

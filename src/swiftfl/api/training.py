@@ -20,6 +20,7 @@ from swiftfl.experiment.config import parse
 from swiftfl.experiment.differences import difference
 from swiftfl.record import RunFolder
 from swiftfl.transports.ranks import rank_here
+from swiftfl.workload.cuda_settings import cuda_kept
 
 CHECKPOINT_SECONDS = 30.0
 _QUIET = 2.0
@@ -107,7 +108,7 @@ def train(
     folder, saved = as_path("out", out), as_path("resume", resume)
     if folder is not None and saved is not None:
         raise UserError(f"out has no effect with resume: the run goes on in {saved}")
-    with threads_kept(), progress_shown(progress) as bars:
+    with threads_kept(), cuda_kept(), progress_shown(progress) as bars:
         return run_arguments(arguments, folder, saved, bars("train"), observers)
 
 

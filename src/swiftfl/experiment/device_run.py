@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 
+from swiftfl.engines.threads import cores
 from swiftfl.errors import UserError
 from swiftfl.experiment.recipes import recipe
 from swiftfl.experiment.run import run
@@ -19,6 +21,8 @@ from swiftfl.fresh import fresh_python
 
 SECONDS = 120.0
 """For the runs of all devices together."""
+_PROCESSES = 3
+"""Of one run: two clients, and the one that started them."""
 _NEAR = 1e-3
 _TINY = {"topology.clients": 2, "engine.epochs": 1, "data.batch_size": 64, "algorithm.name": "dsgd"}
 _SPAWNED = {"engine.name": "local", "engine.live.start": "spawn", "engine.live.evaluate_seconds": 60.0}
@@ -36,10 +40,30 @@ def gap_to_the_cpu(device: str) -> float:
     return float(np.linalg.norm(mine - other) / np.linalg.norm(other))
 
 
-def check_runs(devices: list[str], seconds: float = SECONDS) -> dict[str, str]:
-    """What is wrong with such a run on each of these devices, in words; empty where nothing is."""
-    end = time.monotonic() + seconds
-    return {device: _check_run(device, end - time.monotonic()) for device in devices}
+def check_runs(devices: list[str], seconds: float = SECONDS, at_once: int | None = None) -> dict[str, str]:
+    """What is wrong with such a run on each of these devices, in words; empty where nothing is.
+
+    As many run at once as there are cores for. They have their share of the time, and of what others have
+    left of theirs: one that hangs takes nothing of those that come after it.
+    """
+    at_once = max(1, cores() // _PROCESSES) if at_once is None else at_once
+    groups = [devices[start : start + at_once] for start in range(0, len(devices), at_once)]
+    end, found = time.monotonic() + seconds, dict[str, str]()
+
+    def check(device: str, share: float) -> None:
+        try:
+            found[device] = _check_run(device, share)
+        except (OSError, ValueError) as error:  # it cannot be started, or prints what nobody expects
+            found[device] = f"a run of two clients there failed: {error}"
+
+    for place, group in enumerate(groups):
+        share = (end - time.monotonic()) / (len(groups) - place)
+        threads = [threading.Thread(target=check, args=(device, share), daemon=True) for device in group]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return {device: found[device] for device in devices}
 
 
 def _check_run(device: str, seconds: float) -> str:

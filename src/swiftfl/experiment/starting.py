@@ -14,6 +14,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.given import needs_objects
 from swiftfl.transports.ranks import local_rank_here, local_size_here
+from swiftfl.workload.cuda_settings import allow, make_current
 from swiftfl.workload.placement import bound_memory, device_of, devices_here, sharing
 
 Start = Literal["fork", "spawn"]
@@ -128,10 +129,9 @@ def place(config: Config, client: int | None = None, devices: Sequence[str] | No
     number, everybody = _neighbours(config, client)
     device = device_of(name, number, found)
     if device.startswith("cuda"):
-        torch.backends.cudnn.deterministic = config.model.deterministic
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.model.tf32
+        allow(config.model.deterministic, config.model.tf32)
         usable_device(device)
-        torch.cuda.set_device(device)  # for code of the user's own that says only .cuda()
+        make_current(device)  # for code of the user's own that says only .cuda()
         bound_memory(device, sharing(device, [device_of(name, k, found) for k in everybody]))
         return device
     return usable_device(device)

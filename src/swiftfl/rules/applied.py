@@ -10,13 +10,14 @@ also have one for small vectors (`moved_small`), which gives None where it canno
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from swiftfl import kernels
 from swiftfl.recycled import LARGE, is_large, like
-from swiftfl.rules.base import UpdateRule, updated
+from swiftfl.rules.base import UpdateRule, update_in_blocks, updated
 from swiftfl.rules.clipped import Clipped
 from swiftfl.rules.remembering import Remembering
 from swiftfl.sample import Slope
@@ -78,23 +79,14 @@ def _in_blocks(
     rule: UpdateRule, half: Vector, g: Vector, x: Vector, step_size: float, memory: Memory
 ) -> Applied:
     """Block after block, each of which stays in the cache until all is done with it."""
-    kernels.same_shapes(half, g, x)
-    out, after, fine = like(half), dict(memory), True
-    for start in range(0, half.size, kernels.BLOCK):
-        part = slice(start, start + kernels.BLOCK)
-        before = {name: old[part] if old.shape == half.shape else old for name, old in memory.items()}
-        move, new = updated(rule, g[part], x[part], step_size, before)
+    kernels.same_shapes(half, g)
+    out, fine = like(half), True
+
+    def take(part: slice, move: Vector, remembered: Sequence[Vector]) -> None:
+        nonlocal fine
         total = np.add(half[part], move, out=out[part])
-        fine = fine and kernels.finite(total)
-        for name, array in new.items():
-            if array is before[name]:
-                continue
-            if memory[name].shape != half.shape:
-                after[name] = array
-                continue
-            if after[name] is memory[name]:
-                after[name] = like(half)
-            after[name][part] = array
-            fine = fine and kernels.finite(array)
+        fine = fine and kernels.finite(total) and all(map(kernels.finite, remembered))
+
+    after = update_in_blocks(rule, g, x, step_size, memory, take)
     others = (array for array in after.values() if array.shape != half.shape)
     return Applied(out, after, fine and all(map(finite, others)))

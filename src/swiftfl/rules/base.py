@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from swiftfl.errors import UserError, kind_of
+from swiftfl.kernels import blocks, same_shapes
+from swiftfl.recycled import is_large, vector
 from swiftfl.registry import Registry, absent
 from swiftfl.vector import Memory, Vector
 
@@ -24,9 +26,53 @@ class UpdateRule(Protocol):
         """The move of gradient `g` taken at model `x`, and the memory to keep: names and shapes of `init`."""
 
 
+TakeBlock: TypeAlias = Callable[[slice, Vector, Sequence[Vector]], None]
+"""Takes the move of one block, and what the rule remembers of it."""
+
+
 def updated(
     rule: UpdateRule, g: Vector, x: Vector, step_size: float, memory: Memory
 ) -> tuple[Vector, Memory]:
+    """`rule.update`; of large vectors in blocks, where the rule says that it is `elementwise`."""
+    if not (is_large(g, x) and getattr(rule, "elementwise", False)):
+        return _asked(rule, g, x, step_size, memory)
+    moves: list[Vector] = []
+
+    def take(part: slice, move: Vector, remembered: Sequence[Vector]) -> None:
+        if not moves:
+            moves.append(vector(g.size, move.dtype))
+        moves[0][part] = move
+
+    after = update_in_blocks(rule, g, x, step_size, memory, take)
+    return moves[0], after
+
+
+def update_in_blocks(
+    rule: UpdateRule, g: Vector, x: Vector, step_size: float, memory: Memory, take: TakeBlock
+) -> Memory:
+    """What the rule remembers after an update that it is asked for block by block, each handed to `take`.
+
+    A block stays in the cache until all is done with it, and what is made of it on the way is no larger.
+    """
+    same_shapes(g, x)
+    after = dict(memory)
+    for part in blocks(g.size):
+        before = {name: old[part] if old.shape == g.shape else old for name, old in memory.items()}
+        move, new = _asked(rule, g[part], x[part], step_size, before)
+        changed = {name: array for name, array in new.items() if array is not before[name]}
+        whole = {name: array for name, array in changed.items() if memory[name].shape == g.shape}
+        take(part, move, list(whole.values()))
+        for name, array in changed.items():
+            if name not in whole:
+                after[name] = array
+                continue
+            if after[name] is memory[name]:
+                after[name] = vector(g.size, array.dtype)
+            after[name][part] = array
+    return after
+
+
+def _asked(rule: UpdateRule, g: Vector, x: Vector, step_size: float, memory: Memory) -> tuple[Vector, Memory]:
     """`rule.update`; that of a rule of the user's own may not return what it should."""
     found: object = rule.update(g, x, step_size, memory)
     if not (isinstance(found, tuple) and len(found) == 2):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from threading import Condition
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from swiftfl.transports.base import Finished, Lost, Mean, SmallMessage, Stopped, transport
 from swiftfl.transports.codec import Identity, MakeCodec, transmitted
-from swiftfl.vector import Statistics, Vector, advance
+from swiftfl.vector import Statistics, Vector, advance, copied, halfway, weighted_mean
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class MemoryPlan:
         self.offered = [-1] * n
         self.reached = [-1] * n  # the round that each has come to
         self.averaged = [0] * n  # how often others have averaged with each cell
-        self.given: dict[int, dict[int, tuple[Vector, float]]] = {}
+        self.given: dict[int, dict[int, tuple[float, Vector]]] = {}
         self.means: dict[int, Vector] = {}
         self.told: dict[tuple[int, int], dict[int, SmallMessage]] = {}
         for i, those in enumerate(neighbours):
@@ -183,11 +183,11 @@ class MemoryTransport:
         plan = self.plan
         with plan.changed:
             given = plan.given.setdefault(round, {})
-            given[self.i] = (_copy(value), weight)
+            given[self.i] = (float(weight), _copy(value))
             plan.changed.notify_all()
             self._wait(lambda: all(k in given or self._away(k, round) for k in range(len(plan.neighbours))))
             if round not in plan.means:
-                plan.means = {round: _mean([given[k] for k in sorted(given)])}
+                plan.means = {round: weighted_mean([given[k] for k in sorted(given)])}
                 plan.given = {round: given}
             return Mean(_copy(plan.means[round]), len(given))
 
@@ -210,7 +210,7 @@ class MemoryTransport:
         with self.plan.changed:
             if neighbour in self.plan.gone:
                 raise Lost(neighbour)
-            mean: Vector = 0.5 * (cells[self.i] + cells[neighbour])
+            mean = halfway(cells[self.i], cells[neighbour])
             cells[self.i] = cells[neighbour] = mean
             self.plan.averaged[neighbour] += 1
             return _copy(mean)
@@ -228,12 +228,6 @@ class MemoryTransport:
         """Nothing to release."""
 
 
-def _mean(given: list[tuple[Vector, float]]) -> Vector:
-    total = np.zeros_like(given[0][0])
-    for value, weight in given:
-        total += weight * value
-    return (total / sum(weight for _, weight in given)).astype(total.dtype, copy=False)
-
-
-def _copy(x: Vector) -> Vector:
-    return np.array(x)
+def _copy(x: Any) -> Vector:
+    """In host memory, wherever x is."""
+    return copied(x) if isinstance(x, np.ndarray) else np.array(x)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from swiftfl.errors import UserError, in_one_line
+from swiftfl.workload.cuda_settings import bound
 
 
 def devices_here() -> list[str]:
@@ -66,11 +67,12 @@ def _index(device: str) -> str:
 
 
 def bound_memory(device: str, count: int) -> None:
-    """Let this process use no more than its share of a GPU's memory: who wants more fails, nobody else."""
-    if count > 1:
-        where = torch.device(device)
-        total = torch.cuda.get_device_properties(where).total_memory
-        torch.cuda.set_per_process_memory_fraction(fair_share(count, total), where)
+    """Let this process use no more than its share of a GPU's memory: who wants more fails, nobody else.
+
+    Who is alone there may take all of it, whatever an earlier run of this process could.
+    """
+    total = torch.cuda.get_device_properties(torch.device(device)).total_memory if count > 1 else 0
+    bound(device, fair_share(count, total))
 
 
 def usable(device: str) -> torch.device:

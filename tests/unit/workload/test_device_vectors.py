@@ -449,6 +449,7 @@ def test_a_rank_takes_the_gpu_of_its_number_on_the_machine(
     gpus = ["cuda:0", "cuda:1"]
     monkeypatch.setattr(starting, "usable_device", lambda name: name)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(starting, "bound_memory", lambda device, count: None)
     monkeypatch.setenv(variable, "3")
     for engine, device in (("mpi", "cuda:1"), ("virtual", "cuda:0")):
         config = Config().with_changes({"model.device": "auto", "engine.name": engine})

@@ -37,10 +37,18 @@ class NoEngine:
         raise RuntimeError(text)
 
 
-def first_client(setup: Setup) -> LiveClient:
-    """Client 0, over shared memory, without journal and saves; its neighbours have published x^0 and rest."""
+def memory_for(setup: Setup) -> SharedMemory:
+    """Shared memory for the clients of a setup."""
+    return SharedMemory.create([tuple(w.of) for w in setup.weights], setup.workload.initial(0))
+
+
+def first_client(setup: Setup, plan: SharedMemory | None = None) -> LiveClient:
+    """Client 0, over shared memory, without journal and saves; its neighbours have published x^0.
+
+    They rest, unless whoever made the `plan` does their part.
+    """
     x0, weights = setup.workload.initial(0), setup.weights
-    plan = SharedMemory.create([tuple(w.of) for w in weights], x0)
+    plan = memory_for(setup) if plan is None else plan
     for k in weights[0].of:
         plan.connect(k).publish(x0, 1)
     return LiveClient(

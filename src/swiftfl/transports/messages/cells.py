@@ -9,13 +9,13 @@ so the sum of all cells stays what it was, which is what averaging is for.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from swiftfl.transports.base import Lost
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.wire import ANSWER, ASK, LOST
-from swiftfl.vector import Statistics, Vector, advance
+from swiftfl.vector import Statistics, Vector, advance, copied, meet, retreat
 
 
 class RemoteCells:
@@ -23,7 +23,7 @@ class RemoteCells:
 
     def __init__(self, progress: ProgressThread, x0: Vector, neighbours: Sequence[int]) -> None:
         self._progress = progress
-        self._x: Vector = x0.copy()
+        self._x = copied(x0)
         self._lock = threading.Lock()
         self._own, self._reply = Message(x0.size, x0.dtype), Message(x0.size, x0.dtype)
         self._asking = False
@@ -46,8 +46,7 @@ class RemoteCells:
             self._listen(k, message)
             return
         with self._lock:
-            step = 0.5 * (message.vector - self._x)
-            self._x = self._x + step
+            self._x, step = meet(self._x, message.vector)
             self.answers += 1
         message.fill(step, version=message.version)
         self._progress.send(message.filled, k, ANSWER, lambda count: self._listen(k, message))
@@ -56,18 +55,16 @@ class RemoteCells:
 
     def load(self) -> Vector:
         with self._lock:
-            out: Vector = self._x.copy()
-        return out
+            return copied(self._x)
 
     def set(self, x: Vector) -> None:
         with self._lock:
-            self._x = x.copy()
+            self._x = copied(x)
 
     def add(self, move: Vector, statistics: Statistics | None) -> Vector:
         with self._lock:
             self._x = advance(self._x, move, statistics)
-            out: Vector = self._x.copy()
-        return out
+            return copied(self._x)
 
     def average_with(self, k: int) -> Vector:
         progress, own, reply = self._progress, self._own, self._reply
@@ -77,19 +74,15 @@ class RemoteCells:
         answers: list[int] = []
         with progress.moving:
             self._asking = True
-            own.fill(self.load())
+            own.fill(self._x)  # whose numbers never change: others put a new one in its place
             progress.receive(reply.data, k, ANSWER, answers.append)
             progress.send(own.filled, k, ASK, self._sent)
         progress.wait(lambda: bool(answers))
         if answers[0] == LOST or not reply.is_whole(answers[0]):
             raise Lost(k)
-        return self._apply(lambda x: x - reply.vector)
+        with self._lock:
+            self._x = retreat(self._x, reply.vector)
+            return copied(self._x)
 
     def _sent(self, count: int) -> None:
         self._asking = False
-
-    def _apply(self, change: Callable[[Vector], Vector]) -> Vector:
-        with self._lock:
-            self._x = change(self._x)
-            out: Vector = self._x.copy()
-        return out

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from swiftfl.errors import UserError
 from swiftfl.transports.base import Mean
 from swiftfl.transports.messages.message import Message
 from swiftfl.transports.messages.progress import ProgressThread
 from swiftfl.transports.messages.wire import GIVE, LOST, MEAN
-from swiftfl.vector import Vector
+from swiftfl.vector import Vector, copied, weighted_mean
 
 ROOT = 0
 
@@ -24,7 +22,7 @@ class MessageReduction:
     """Client i's part; `away(k)` tells that k will give nothing more."""
 
     def __init__(self, progress: ProgressThread, like: Vector, away: Callable[[int], bool]) -> None:
-        self._progress, self._like, self._away = progress, like, away
+        self._progress, self._away = progress, away
         self._rank, self._n = progress.wire.rank, progress.wire.size
         self._given: dict[int, Message] = {}
         self._own, self._mean = Message(like.size, like.dtype), Message(like.size, like.dtype)
@@ -49,7 +47,7 @@ class MessageReduction:
 
     def _result(self) -> Mean:
         """Instead of a weight, the answer carries how many clients there were."""
-        return Mean(self._mean.vector.copy(), int(self._mean.weight))
+        return Mean(copied(self._mean.vector), int(self._mean.weight))
 
     def _ask(self, value: Vector, weight: float, round: int) -> Mean:
         sent: list[int] = []
@@ -83,11 +81,7 @@ class MessageReduction:
             return
         round = min(message.round for message in self._given.values())
         members = [k for k in sorted(self._given) if self._given[k].round == round]
-        total = np.zeros_like(self._like)
-        for k in members:
-            total += self._given[k].weight * self._given[k].vector
-        weights = sum(self._given[k].weight for k in members)
-        mean = (total / weights).astype(total.dtype, copy=False)
+        mean = weighted_mean([(self._given[k].weight, self._given[k].vector) for k in members])
         self._mean.fill(mean, round=round, weight=len(members))
         self._round = round
         for k in members:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from swiftfl.kernels import copy
 from swiftfl.transports.base import Lost
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.file import ByteLock
 from swiftfl.transports.shared_memory.words import Words
-from swiftfl.vector import Statistics, Vector, advance
+from swiftfl.vector import Statistics, Vector, advance, copied, halfway
 
 LOCK_PATIENCE = 0.01
 Pairs: TypeAlias = Callable[[int], list[Vector]]
@@ -38,14 +39,14 @@ class SharedCells:
         words, word = self.words, self.words.layout.word(k, at.CELL)
         while True:
             count = words.values[word]
-            out: Vector = self._valid(k).copy()
+            out = copied(self._valid(k))
             words.fence()
             if words.values[word] == count:
                 return out
 
     def average(self, k: int) -> Vector:
         with self._locked(k, *sorted((self.i, k))):
-            mean: Vector = 0.5 * (self._valid(self.i) + self._valid(k))
+            mean = halfway(self._valid(self.i), self._valid(k))
             for cell in (self.i, k):
                 self._write(cell, mean)
             self.words.put(k, at.ANSWERS, self.words.get(k, at.ANSWERS) + 1)
@@ -68,7 +69,7 @@ class SharedCells:
 
     def _write(self, k: int, x: Vector) -> None:
         count = self.words.get(k, at.CELL)
-        self.cells(k)[(count + 1) & 1][:] = x
+        copy(self.cells(k)[(count + 1) & 1], x)
         self.words.fence()
         self.words.put(k, at.CELL, count + 1)
 

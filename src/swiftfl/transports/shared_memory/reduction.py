@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import numpy as np
-
+from swiftfl.kernels import copy
 from swiftfl.transports.base import Mean
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.barrier import wait_for_all
 from swiftfl.transports.shared_memory.words import Words
-from swiftfl.vector import Vector
+from swiftfl.vector import Vector, copied, weighted_mean
 
 
 class SharedReduction:
@@ -33,21 +32,20 @@ class SharedReduction:
         everybody = range(self.words.layout.n)
         wait_for_all(self.words, everybody, lambda k: self._place(k, round) is not None, round)
         members = self._members(round)
-        weights = sum(self._weight(k, place) for k, place in members.items())
         slices = self._slices(members)
-        self.total[slices[self.i]] = self._sum(members, weights, slices[self.i])
+        self._sum(members, slices[self.i], self.total)
         self.words.set(self.words.layout.word(self.i, at.REDUCED), round + 1)
         wait_for_all(self.words, members, lambda k: self._has_reduced(k, round), round)
-        out: Vector = self.total.copy()
+        out = copied(self.total)
         for k in members:
             if not self._has_reduced(k, round):  # it gave its value and died
-                out[slices[k]] = self._sum(members, weights, slices[k])
+                self._sum(members, slices[k], out)
         return Mean(out, len(members))
 
     def _give(self, value: Vector, weight: float, round: int) -> None:
         words, tags = self.words, self.words.layout.word(self.i, at.GIVEN_TAGS)
         older = int(words.values[tags + 1] < words.values[tags])
-        self.given(self.i)[older][:] = value
+        copy(self.given(self.i)[older], value)
         words.numbers[words.layout.word(self.i, at.WEIGHTS) + older] = weight
         words.set(tags + older, round + 1)
 
@@ -72,9 +70,7 @@ class SharedReduction:
     def _weight(self, k: int, place: int) -> float:
         return self.words.numbers[self.words.layout.word(k, at.WEIGHTS) + place]
 
-    def _sum(self, members: dict[int, int], weights: float, part: slice) -> Vector:
-        """The mean of one slice, summed in the clients' order."""
-        total = np.zeros_like(self.total[part])
-        for k, place in members.items():
-            total += self._weight(k, place) * self.given(k)[place][part]
-        return (total / weights).astype(total.dtype, copy=False)
+    def _sum(self, members: dict[int, int], part: slice, out: Vector) -> None:
+        """The mean of one slice, summed in the clients' order, into that slice."""
+        given = [(self._weight(k, place), self.given(k)[place][part]) for k, place in members.items()]
+        weighted_mean(given, out[part])

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from swiftfl.kernels import copy
 from swiftfl.transports.base import Finished, Lost
 from swiftfl.transports.shared_memory import layout as at
 from swiftfl.transports.shared_memory.words import Words
@@ -35,7 +36,7 @@ class SharedRounds:
         for k in self.readers[older][1]:
             self._wait_until_taken(k, self.readers[older][0])
         words.values[tags + older] = 0
-        self.offers(self.i)[older][:] = x
+        copy(self.offers(self.i)[older], x)
         self.readers[older] = (round, tuple(to))
         words.fence()
         words.values[tags + older] = round + 1
