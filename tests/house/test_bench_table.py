@@ -17,6 +17,8 @@ PRINTED = {
     "slow_client": "With the slow client SWIFT needs 0.26 of D-SGD's time.",
     "simulator": "cnn       n=16     bare loop       94/s   1 process       89/s ratio  0.95   "
     "2 processes      170/s ratio  1.81   digest 0\n",
+    "before": "logistic  n=16     before  3.44   now  3.61   now / before  1.05\n"
+    "mlp       n=16     before  3.62   now  3.44   now / before  0.95\n",
     "transport": "  0.4 MB  well                   publish   0.0749 /   0.1822   fetch   0.0104 /   0.0378   "
     "copy   0.0432 /   0.1121   publish/copy 1.73 (copy + 0.15 ms: kept)   fetch (0.1 ms: kept)\n"
     " 45.0 MB  well                    publish   3.6690 /   8.3849   fetch   0.0388 /   0.0948   "
@@ -61,6 +63,8 @@ def test_values_verdicts_and_what_was_not_measured(bench: ModuleType) -> None:
     assert rows["MPI, SWIFT C_0: CPU, ms a step"][-2:] == ["1.909", "MISSED"]
     assert rows["one client 4x slower: SWIFT's time to a loss"][-1] == "kept"
     assert rows["simulator, CNN 28x28, n = 16, two processes"][-5:] == ["1.81", "a", "bare", "loop", "kept"]
+    assert rows["simulator, logistic, n = 16, one process"][-5:] == ["1.05", "the", "code", "before", "kept"]
+    assert rows["simulator, mlp, n = 16, one process"][-1] == "MISSED"
     assert rows["memory, 10,000 clients of an MLP: copies of all models"][-2:] == ["3.97", "kept"]
     assert rows["memory, a million clients in a ring, GB"][-2:] == ["12.5", "kept"]
     assert rows["a node's step beside a slow link, 45 MB"][-3:] == ["1.012", "alone", "kept"]
