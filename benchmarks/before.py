@@ -3,7 +3,7 @@
     python benchmarks/before.py [--before PATH] [--repeats 3] [--budget 0.5]
 
 Both are told as ratios to the bare PyTorch loop of `simulator.py`, which each measures beside itself, with
-one process. What a call of PyTorch costs beside one of Python differs between machines, and so does the ratio:
+one process. What a call of PyTorch costs beside one of Python differs between machines, so does the ratio:
 two codes are compared on one machine, in turn. `--before` is a checkout; without it the commit b8d0c90 is
 taken from the history of this repository.
 """
