@@ -135,6 +135,35 @@ def test_an_update_in_blocks_has_the_bits_of_the_whole(name: str, dtype: type[np
         }
 
 
+@pytest.mark.parametrize("at", [0, kernels.BLOCK + 3, 3 * kernels.BLOCK])
+def test_blocks_that_a_rule_leaves_as_they_were_stay_so(at: int) -> None:
+    """Not what was in the memory before that the new numbers are put into."""
+
+    class Lazy:
+        elementwise = True
+
+        def init(self, x: Vector) -> dict[str, Vector]:
+            return {"m": np.full_like(x, 3.0)}
+
+        def update(self, g: Vector, x: Vector, step_size: float, memory: dict[str, Vector]) -> object:
+            if not g.any():
+                return np.zeros_like(g), memory
+            m = memory["m"] + g
+            return m * -step_size, {"m": m}
+
+    rule, (x, g) = Lazy(), vectors(2, size=3 * kernels.BLOCK + 5)
+    g = np.zeros_like(g)
+    g[at] = 1.0
+    memory = rule.init(x)
+    for _ in range(3):
+        like(x).fill(7.0)  # which will be used again
+    for found in (
+        updated(rule, g, x, 0.1, memory)[1],  # type: ignore[arg-type]
+        applied(rule, x, Slope(g, 0.0), x, 0.1, memory).memory,  # type: ignore[arg-type]
+    ):
+        assert bytes(found["m"]) == bytes(memory["m"] + g)
+
+
 def test_what_a_rule_remembers_keeps_its_type() -> None:
     """Moments of double precision beside a model of single."""
 

@@ -59,16 +59,16 @@ def update_in_blocks(
     for part in blocks(g.size):
         before = {name: old[part] if old.shape == g.shape else old for name, old in memory.items()}
         move, new = _asked(rule, g[part], x[part], step_size, before)
-        changed = {name: array for name, array in new.items() if array is not before[name]}
-        whole = {name: array for name, array in changed.items() if memory[name].shape == g.shape}
-        take(part, move, list(whole.values()))
-        for name, array in changed.items():
+        whole = {name: array for name, array in new.items() if memory[name].shape == g.shape}
+        take(part, move, [array for name, array in whole.items() if array is not before[name]])
+        for name, array in new.items():
             if name not in whole:
                 after[name] = array
-                continue
-            if after[name] is memory[name]:
+            elif array is not before[name] and after[name] is memory[name]:
                 after[name] = vector(g.size, array.dtype)
-            after[name][part] = array
+                after[name][: part.start] = memory[name][: part.start]  # which the rule has left as it was
+            if name in whole and after[name] is not memory[name]:
+                after[name][part] = array
     return after
 
 

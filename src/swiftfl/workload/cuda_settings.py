@@ -13,13 +13,22 @@ from typing import Any
 
 import torch
 
-_put_back: ContextVar[ExitStack | None] = ContextVar("put_back", default=None)
+
+class Kept(ExitStack):
+    """What comes back when runs are over; and of each GPU the share of its memory that the program had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares: dict[torch.device, float] = {}
+
+
+_put_back: ContextVar[Kept | None] = ContextVar("put_back", default=None)
 
 
 @contextmanager
 def cuda_kept() -> Iterator[None]:
     """Runs set what CUDA may do in their process; what the program had comes back."""
-    with ExitStack() as stack:
+    with Kept() as stack:
         token = _put_back.set(stack)
         try:
             yield
@@ -30,7 +39,11 @@ def cuda_kept() -> Iterator[None]:
 def allow(deterministic: bool, tf32: bool) -> None:
     """Only cuDNN's algorithms that give the same bits again, and products of 19 bits; or not."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    if _put_back.get() is not None:
+    stack = _put_back.get()
+    if stack is not None:
+        with contextlib.suppress(RuntimeError):  # it is mixed, and told by the settings below
+            before = torch.get_float32_matmul_precision()
+            stack.callback(torch.set_float32_matmul_precision, before)
         # Later callbacks come first. Setting `allow_tf32` changes what newer versions of torch say by
         # `fp32_precision`; where a program has used that, they refuse to tell the other.
         for place in (matmul, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)):
@@ -52,12 +65,14 @@ def make_current(device: str) -> None:
 
 
 def bound(device: str, share: float) -> None:
-    """How much of a GPU's memory tensors of this process may take."""
+    """How much of a GPU's memory tensors of this process may take: no more than the program had allowed."""
     where, stack = torch.device(device), _put_back.get()
     if stack is not None:
-        look: Callable[[Any], float] | None = getattr(torch.cuda, "get_per_process_memory_fraction", None)
-        before = 1.0 if look is None else look(where)  # older versions of torch do not tell
-        _when_over(stack, lambda: torch.cuda.set_per_process_memory_fraction(before, where))
+        if where not in stack.shares:
+            look: Callable[[Any], float] | None = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+            stack.shares[where] = before = 1.0 if look is None else look(where)  # older versions do not tell
+            _when_over(stack, lambda: torch.cuda.set_per_process_memory_fraction(before, where))
+        share = min(share, stack.shares[where])
     torch.cuda.set_per_process_memory_fraction(share, where)
 
 

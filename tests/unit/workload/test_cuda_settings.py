@@ -74,11 +74,17 @@ def test_what_the_program_had_comes_back(process: Process) -> None:
     before = process.state()
     with cuda_kept():
         assert placed() == "cuda:1"
-        assert process.state() == (True, True, True, 1, {"cuda:0": 0.5, "cuda:1": 1.0})
+        assert process.state() == (
+            True,
+            True,
+            True,
+            1,
+            {"cuda:0": 0.5, "cuda:1": 0.75},
+        )  # its own limits hold
         with cuda_kept():  # and to each what it had itself
             placed(**{"model.device": "cuda:0", "model.deterministic": False})
-            assert process.state() == (False, True, True, 0, {"cuda:0": 1.0, "cuda:1": 1.0})
-        assert process.state() == (True, True, True, 1, {"cuda:0": 0.5, "cuda:1": 1.0})
+            assert process.state() == (False, True, True, 0, {"cuda:0": 0.5, "cuda:1": 0.75})
+        assert process.state() == (True, True, True, 1, {"cuda:0": 0.5, "cuda:1": 0.75})
         placed(**{"model.device": "cuda:0"})
     assert process.state() == before
 
@@ -98,6 +104,29 @@ def test_a_run_alone_is_not_bounded_by_the_one_before(
     monkeypatch.delenv("SWIFTFL_PLACE")
     placed()
     assert process.shares["cuda:1"] == 1.0
+
+
+def test_a_run_alone_may_take_what_the_program_may(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of `compare`, whose runs have a GPU side by side and alone."""
+    with cuda_kept():
+        monkeypatch.setenv("SWIFTFL_PLACE", "1/4")
+        placed(**{"model.device": "auto"})
+        assert process.shares["cuda:1"] < 0.5
+        monkeypatch.delenv("SWIFTFL_PLACE")
+        placed()
+        assert process.shares["cuda:1"] == 0.75
+
+
+@pytest.mark.parametrize("precision", ["medium", "high", "highest"])
+def test_the_precision_of_products_comes_back(process: Process, precision: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with cuda_kept():
+            placed()
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_an_older_torch_does_not_tell_the_share(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,5 +197,5 @@ def test_a_call_leaves_the_process_as_it_was(
 
     monkeypatch.setattr(build, "place", place)
     call()
-    assert set(map(str, during)) == {str((True, True, True, 1, {"cuda:0": 0.5, "cuda:1": 1.0}))}
+    assert set(map(str, during)) == {str((True, True, True, 1, {"cuda:0": 0.5, "cuda:1": 0.75}))}
     assert process.state() == before

@@ -181,7 +181,10 @@ class World:
             record.model = placed(self.setup.workload, record.model)
             if not self.changing and record.terms != Terms(self.setup.weights[record.index]):
                 part["terms"].fail("has other weights than the run")
-            self.adopt(record, record.terms)
+            if (
+                self.changing
+            ):  # else it has them already, and to be given up, models must go to the same receivers
+                self.adopt(record, record.terms)
             rerun_step(record, self.setup.algorithm, part)
             if record.finished:
                 self.events.never_again(record.index)
