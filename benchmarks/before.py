@@ -1,6 +1,6 @@
 """The simulator's updates per second against the code before all work on speed, in one run.
 
-    python benchmarks/before.py [--before PATH] [--repeats 3] [--budget 0.5]
+    python benchmarks/before.py [--before PATH] [--repeats 2] [--budget 0.4]
 
 Both are told as ratios to the bare PyTorch loop of `simulator.py`, which each measures beside itself, with
 one process. What a call of PyTorch costs beside one of Python differs between machines, so does the ratio:
@@ -73,8 +73,8 @@ def compare(before: Path, repeats: int, budget: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--before", type=Path, help="a checkout of the code to compare with")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=0.5, help="seconds per measurement")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--budget", type=float, default=0.4, help="seconds per measurement")
     given = parser.parse_args()
     if given.before is not None:
         compare(given.before, given.repeats, given.budget)
