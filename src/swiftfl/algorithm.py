@@ -83,6 +83,15 @@ def why_only_simulated(algorithm: Algorithm[Verb]) -> str | None:
     return why
 
 
+def averages_in_pairs(algorithm: Algorithm[Verb]) -> bool:
+    """Whether a client waits until a neighbour has averaged cells with it: its attribute `in_pairs`.
+
+    Engines know who is lost, and let nobody wait for those; nodes of a federation have nobody who knows.
+    """
+    pairs: bool = getattr(_unwrapped(algorithm), "in_pairs", False)
+    return pairs
+
+
 def relies_on_the_start(algorithm: Algorithm[Verb]) -> bool:
     """Whether an algorithm cannot go on when clients or links come or go: its attribute `fixed_network`."""
     fixed: bool = getattr(_unwrapped(algorithm), "fixed_network", False)

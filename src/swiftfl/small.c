@@ -11,6 +11,7 @@
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
 #include "kernels.c"
+#include "pages.c"
 #define MOST_MODELS 256
 #define LINE 64 /* bytes that a processor reads at a time */
 #define AT_ONCE 32 /* clients that memory is asked for together */
@@ -54,7 +55,7 @@ static void *numbers(PyObject *vector)
 
 static PyObject *made(Kind kind)
 {
-    return PyArray_SimpleNew(1, &kind.size, kind.type);
+    return new_vector(kind.type, kind.size, kind.size * (kind.type == NPY_FLOAT ? sizeof(float) : sizeof(double)));
 }
 
 static void ask_for(const void *place, size_t bytes)
@@ -346,6 +347,7 @@ static PyObject *sgd(PyObject *self, PyObject *const *given, Py_ssize_t count)
 static PyMethodDef methods[] = {
     {"fetch", (PyCFunction)(void (*)(void))fetch, METH_FASTCALL, NULL},
     {"forget", (PyCFunction)(void (*)(void))forget, METH_FASTCALL, NULL},
+    {"large_pages", large_pages, METH_O, NULL},
     {"mix", (PyCFunction)(void (*)(void))mix, METH_FASTCALL, NULL},
     {"sgd", (PyCFunction)(void (*)(void))sgd, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
@@ -356,6 +358,8 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "swiftfl_small", NULL
 PyMODINIT_FUNC PyInit_swiftfl_small(void)
 {
     import_array();
+    if (PyType_Ready(&Row_type) != 0)
+        return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made == NULL || PyModule_AddType(made, &Events_type) != 0) {
         Py_XDECREF(made);

@@ -32,6 +32,11 @@ SMALL_STEPS = 20_000
 """Steps of a simulation from which on it is worth a second of compiling."""
 
 
+MANY_CLIENTS = 32_768
+"""From which on large pages are worth their price: of fewer clients the tables of small pages are in a cache,
+and memory that a process has never used comes sooner in small ones."""
+
+
 def _not_here(*arguments: object) -> None:
     """In place of a function that was not loaded."""
 
@@ -39,7 +44,7 @@ def _not_here(*arguments: object) -> None:
 class Calls:
     """The functions that are in use; each gives None where Python or NumPy has to do the work."""
 
-    __slots__ = ("Events", "fetch", "forget", "mix", "sgd")
+    __slots__ = ("Events", "fetch", "forget", "large_pages", "mix", "sgd")
 
     def __init__(self) -> None:
         self.mix: Callable[[float, Mapping[int, float], Vector, Mapping[int, Vector]], Vector | None] = (
@@ -53,6 +58,8 @@ class Calls:
         """A heap of events: `engines/simulation/event_queue.py` has the one of Python."""
         self.forget: Callable[..., bool | None] = _not_here
         """forget(places, times, versions, to, usual, none): `Mailboxes.forget_before`, of many senders."""
+        self.large_pages: Callable[[bool], None] = _not_here
+        """large_pages(wanted): whether vectors made here, and Python's objects, are in large pages from here on."""
         self.sgd: Callable[..., tuple[Vector, Vector, bool] | None] = _not_here
         """sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): model, momentum, and whether
         they are finite; m may be None."""
@@ -65,6 +72,14 @@ _settled = False  # nothing is left to try
 def loaded() -> bool:
     """Whether the compiled functions are in use."""
     return calls.mix is not _not_here
+
+
+def expect(clients: int) -> None:
+    """Before a run of so many clients is built."""
+    many = clients >= MANY_CLIENTS
+    if many:
+        load()
+    calls.large_pages(many)
 
 
 def load(compile: bool = False) -> None:
@@ -83,14 +98,14 @@ def load(compile: bool = False) -> None:
     if not _agrees(found):
         _log.warning("the compiled arithmetic of small vectors does not give NumPy's bits, and is not used")
         return
-    calls.Events = found.Events
+    calls.Events, calls.large_pages = found.Events, found.large_pages
     calls.fetch, calls.forget, calls.mix, calls.sgd = found.fetch, found.forget, found.mix, found.sgd
 
 
 def _module(compile: bool) -> ModuleType | None:
     folders = (sysconfig.get_path("include"), np.get_include())
     depends = f"{sysconfig.get_config_var('SOABI')} {np.__version__}"
-    source = CSource("small.c", "kernels.c", "events.c", folders=folders, depends=depends)
+    source = CSource("small.c", "kernels.c", "pages.c", "events.c", folders=folders, depends=depends)
     if compile:
         return source.loaded(_extension)
     file = source.found()

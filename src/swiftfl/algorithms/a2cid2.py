@@ -55,6 +55,7 @@ class A2cid2:
     seed: int = 0
     name: str = "a2cid2"
     in_rounds: ClassVar[bool] = False
+    in_pairs: ClassVar[bool] = True
 
     @cached_property
     def rule(self) -> Remembering:

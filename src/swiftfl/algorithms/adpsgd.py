@@ -42,6 +42,7 @@ class AdPsgd:
     name: str = "adpsgd"
     averaging: Averaging = "after"
     in_rounds: ClassVar[bool] = False
+    in_pairs: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         x = yield from Load()

@@ -36,6 +36,7 @@ class AsyncGossip:
     seed: int = 0
     name: str = "gossip_async"
     in_rounds: ClassVar[bool] = False
+    in_pairs: ClassVar[bool] = True
 
     def step(self, me: Client, s: State) -> Generator[Verb, object, State]:
         x = yield from Load()

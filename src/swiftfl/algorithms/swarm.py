@@ -43,6 +43,7 @@ class Swarm:
     seed: int = 0
     name: str = "swarm"
     in_rounds: ClassVar[bool] = False
+    in_pairs: ClassVar[bool] = True
 
     @property
     def rule(self) -> Remembering:

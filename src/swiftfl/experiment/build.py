@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from swiftfl import small
 from swiftfl.algorithm import Algorithm
 from swiftfl.algorithms import ALGORITHMS, Context
 from swiftfl.costs import Costs, Link, Slowdown
@@ -89,6 +90,7 @@ def build(config: Config, given: Given | None = None, client: int | None = None)
     Objects that were `given` take the place of what the configuration names. In the own process of a `client`
     of engine local the number says on which device it computes.
     """
+    small.expect(config.topology.clients)
     with collecting_seldom(config.topology.clients):
         return _build(config, given or Given(), client)
 

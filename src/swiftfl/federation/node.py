@@ -1,7 +1,8 @@
 """One organisation's client: it trains on its own data, with whoever of its neighbours is there.
 
-The step is SWIFT's of `algorithms/`, served by the `VerbServer` of live runs over the transport of zenoh.
-Nobody coordinates: nodes start in any order, one that is alone trains alone, one that is back is a neighbour.
+The step is SWIFT's of `algorithms/`, or another that never waits (`wait_free`), served by the `VerbServer` of
+live runs over the transport of zenoh. Nobody coordinates: nodes start in any order, one that is alone trains
+alone, one that is back is a neighbour.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from swiftfl.federation.connection import Connection
 from swiftfl.federation.control import NodeControl
 from swiftfl.federation.membership import InfluencePolicy, NodeMembership
 from swiftfl.federation.plan import NodePlan
+from swiftfl.federation.wait_free import wait_free
 from swiftfl.files import write_atomically
 from swiftfl.sample import Batch
 from swiftfl.vector import Vector, finite
@@ -53,12 +55,9 @@ def node_setup(setup: Setup, neighbours: int) -> Setup:
         raise UserError(
             f"a node is one client: its experiment has {setup.n} (leave out clients and topology)"
         )
-    if setup.algorithm.in_rounds:
-        raise UserError(
-            f"nodes never wait, so {setup.algorithm.name}, whose clients meet in rounds, cannot run"
-        )
     return replace(
         setup,
+        algorithm=wait_free(setup.algorithm),
         weights=[ALONE.w] * (neighbours + 1),
         batches=[*setup.batches, *[NoBatches() for _ in range(neighbours)]],
         influence=[1.0] * (neighbours + 1),

@@ -19,13 +19,14 @@ from functools import partial
 import numpy as np
 
 from swiftfl.engines.saved import Pool, Saved, Tree, pack_number
+from swiftfl.engines.simulation.event_queue import EventQueue
 from swiftfl.engines.simulation.helpers import HandedOut, Helpers
 from swiftfl.engines.simulation.record import ClientRecord
 from swiftfl.engines.simulation.replies import pack_slope, unpack_slope
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
 from swiftfl.verbs import Gradient, Overlapped
-from swiftfl.workload.base import Workload, divisible
+from swiftfl.workload.base import GradientPiece, Workload, divisible
 
 WAITING_BYTES = 256 << 20  # of gradients computed before they are needed, where they cannot be divided
 AHEAD_LEAST, AHEAD_MOST = 8, 64
@@ -57,9 +58,13 @@ class PendingGradients:
         model_bytes: int,
         helpers: Helpers,
         batch_sizes: Callable[[], tuple[int, int]],
+        events: EventQueue | None = None,
     ) -> None:
-        """`batch_sizes` are those of the smallest and of the largest batch of the run."""
+        """`batch_sizes` are those of the smallest and of the largest batch of the run; `events` say when a
+        client goes on, where that is known before.
+        """
         self._records, self._workload, self._helpers = records, workload, helpers
+        self._events = events
         self._batch_sizes = batch_sizes
         self._divisible = divisible(workload)
         self._most = max(1, WAITING_BYTES // model_bytes)
@@ -193,7 +198,13 @@ class PendingGradients:
         if self._divisible is None:
             self._plan(PlannedPiece("", group, verbs))
             return
-        parts = self._divisible.pieces([v.x for v in verbs], [v.batch for v in verbs])
+        known = self._in_turn
+        if known:
+            group, verbs = self._by_turn(group, verbs)
+        parts = self._parts(verbs)
+        if not known and self._in_turn:  # as the first group has shown
+            group, verbs = self._by_turn(group, verbs)
+            parts = self._parts(verbs)
         if len(parts) == 1:
             self._plan(PlannedPiece(parts[0].way, group, verbs))
             return
@@ -201,6 +212,25 @@ class PendingGradients:
             self._plan(
                 PlannedPiece(part.way, [group[k] for k in part.members], [verbs[k] for k in part.members])
             )
+
+    def _parts(self, verbs: Sequence[Gradient]) -> list[GradientPiece]:
+        assert self._divisible is not None
+        return self._divisible.pieces([v.x for v in verbs], [v.batch for v in verbs])
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether a group may be divided in the order in which its clients go on."""
+        return self._events is not None and self._divisible is not None and self._divisible.separable
+
+    def _by_turn(self, group: list[int], verbs: list[Gradient]) -> tuple[list[int], list[Gradient]]:
+        """A group in the order in which its clients go on, where the bits do not depend on the pieces.
+
+        Those of a piece then need their gradients at about the same time, so that few wait, and these, like
+        the models where they were taken, are still in a cache.
+        """
+        assert self._events is not None
+        order = np.argsort(np.frombuffer(self._events.times)[group], kind="stable").tolist()
+        return [group[k] for k in order], [verbs[k] for k in order]
 
     def _plan(self, piece: PlannedPiece) -> None:
         self._queue.append(piece)

@@ -70,7 +70,12 @@ class World:
         self.events = EventQueue(n)
         self.helpers = Helpers(setup.workload, setup.workers, x0)
         self.gradients = PendingGradients(
-            self.records, setup.workload, x0.nbytes, self.helpers, setup.batch_sizes
+            self.records,
+            setup.workload,
+            x0.nbytes,
+            self.helpers,
+            setup.batch_sizes,
+            self.events if timed_gradients else None,
         )
         self.mixes = BatchedMixes(self.records, setup.keep_buffers, x0.nbytes)
         self.links = Links()

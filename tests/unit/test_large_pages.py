@@ -1,0 +1,234 @@
+"""Many clients: vectors in rows and objects in large pages, and gradients in the order of their use; the same bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swiftfl import small
+from swiftfl.engines.simulation.virtual import VirtualEngine
+from swiftfl.experiment.build import build
+from swiftfl.experiment.recipes import digits
+from swiftfl.memory import own_memory
+from swiftfl.vector import Vector
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux is asked for large pages")
+AREA = 32 << 20  # of pages.c
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    small.load(compile=True)
+    if not small.loaded():
+        pytest.skip("there is no C compiler here, or Python's headers are missing")
+
+
+@pytest.fixture
+def rows(compiled: None) -> Iterator[None]:
+    """Also of objects, which cannot be had apart."""
+    small.calls.large_pages(True)
+    yield
+    small.calls.large_pages(False)
+
+
+def filled(number: float, size: int, dtype: type = np.float32) -> Vector:
+    x = np.full(size, number, dtype)
+    made = small.calls.mix(1.0, {}, x, {})
+    assert made is not None
+    return made
+
+
+def in_row(x: Vector) -> bool:
+    return type(x.base).__name__ == "Row"
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "row"),
+    [
+        (255, np.float32, False),
+        (256, np.float32, True),
+        (65_536, np.float32, True),
+        (65_537, np.float32, False),
+        (127, np.float64, False),
+        (128, np.float64, True),
+    ],
+)
+def test_small_vectors_are_rows_and_the_smallest_and_large_ones_are_not(
+    rows: None, size: int, dtype: type, row: bool
+) -> None:
+    x = filled(2.5, size, dtype)
+    assert in_row(x) == row
+    assert x.dtype == dtype
+    assert (x == 2.5).all()
+    assert x.flags.writeable
+    assert x.flags.c_contiguous
+    if row:
+        assert x.ctypes.data % 64 == 0
+
+
+def test_few_clients_have_no_rows(compiled: None) -> None:
+    small.expect(small.MANY_CLIENTS - 1)
+    assert not in_row(filled(1.0, 650))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([256, 300, 650, 5_000, 60_000]), st.integers(0, 40)), min_size=20, max_size=300
+    )
+)
+def test_no_row_is_written_while_somebody_sees_it(made: list[tuple[int, int]]) -> None:
+    """Each vector is made, may be kept as a view only, and one of those before is dropped."""
+    small.load(compile=True)
+    if not small.loaded():
+        pytest.skip("there is no C compiler here, or Python's headers are missing")
+    small.calls.large_pages(True)
+    try:
+        kept: list[tuple[float, Vector]] = []
+        for number, (size, drop) in enumerate(made):
+            x = filled(float(number), size)
+            kept.append((float(number), x[1:-1] if number % 3 == 0 else x))
+            del x
+            if drop < len(kept):
+                del kept[drop]
+            assert all((vector == value).all() for value, vector in kept)
+    finally:
+        small.calls.large_pages(False)
+
+
+def test_more_sizes_than_there_are_pools_are_ordinary_memory(rows: None) -> None:
+    kept = [filled(float(size), size) for size in range(400, 4_000, 200)]
+    assert all((x == float(x.size)).all() for x in kept)
+    assert in_row(kept[0])
+    assert not in_row(kept[-1])
+    del kept
+    assert in_row(filled(1.0, 3_800))  # a pool of which nothing is left takes another size
+
+
+def test_the_memory_of_rows_goes_back(rows: None) -> None:
+    before = own_memory()
+    kept = [filled(1.0, 25_000) for _ in range(3 * AREA // 100_000)]
+    held = own_memory() - before
+    assert held > 2.5 * AREA
+    del kept
+    assert own_memory() - before < AREA + (8 << 20)  # one area stays, for the next
+
+
+def test_rows_are_counted_by_who_counts_memory(rows: None) -> None:
+    tracemalloc.start()
+    try:
+        kept = [filled(1.0, 1_000) for _ in range(100)]
+        during = tracemalloc.get_traced_memory()[0]
+        del kept
+        assert during - tracemalloc.get_traced_memory()[0] >= 100 * 4_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_forked_process_may_drop_and_make_rows(rows: None) -> None:
+    kept = [filled(3.0, 650) for _ in range(100)]
+    child = os.fork()
+    if child == 0:
+        wrong = 1
+        try:
+            del kept[::2]
+            again = [filled(4.0, 650) for _ in range(200)]
+            wrong = not (all((x == 3.0).all() for x in kept) and all((x == 4.0).all() for x in again))
+        finally:
+            os._exit(int(wrong))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert all((x == 3.0).all() for x in kept)
+
+
+ARENAS = """
+import re
+from swiftfl import small
+from swiftfl.memory import own_memory
+
+def in_large_pages():
+    "Bytes of this process in areas for which large pages were asked."
+    return sum(
+        int(size) << 10
+        for size, flags in re.findall(r"^Rss: +(\\d+) kB$.*?^VmFlags:(.*?)$", open("/proc/self/smaps").read(), re.M | re.S)
+        if " hg" in flags
+    )
+
+earlier = [(k, str(k)) for k in range(200_000)]
+small.load(compile=True)
+before = in_large_pages()
+small.expect(small.MANY_CLIENTS)
+start = own_memory()
+objects = [(k, [k]) for k in range(700_000)]
+del earlier  # of other arenas
+held = in_large_pages() - before
+assert held > 64 << 20, held
+assert all(k == again for k, (again,) in objects)
+del objects
+left = own_memory() - start
+assert left < held / 4, (left, held)
+more = [(k, [k]) for k in range(700_000)]
+assert all(k == again for k, (again,) in more)
+print("fine")
+"""
+
+
+def test_pythons_objects_are_in_large_pages_and_their_memory_goes_back(compiled: None) -> None:
+    done = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "fine\n", done.stderr
+
+
+def run_of(clients: int, in_turn: bool = True, workers: int = 1) -> tuple[VirtualEngine, list[int]]:
+    """A graph of unequal degrees, whose clients go on at unequal times; gradients that waited after each step."""
+    config = digits().with_changes(
+        {
+            "model.name": "logistic",
+            "topology.clients": clients,
+            "topology.name": "barabasi_albert",
+            "topology.options": {"attach": 4},
+            "data.partition": "bootstrap:32",
+            "data.batch_size": 32,
+            "engine.epochs": 4,
+            "engine.workers": workers,
+        }
+    )
+    engine = VirtualEngine(build(config).setup)
+    pending = engine.world.gradients
+    if not in_turn:
+        pending._events = None
+    engine.start()
+    waiting = []
+    while not engine.over:
+        engine.advance(1)
+        waiting.append(len(pending._computed))
+    engine.close()
+    return engine, waiting
+
+
+def test_a_run_has_the_same_bits_in_large_pages(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = run_of(40)
+    monkeypatch.setattr(small, "expect", lambda clients: small.calls.large_pages(True))
+    try:
+        large, _ = run_of(40)
+    finally:
+        small.calls.large_pages(False)
+    assert not any(map(in_row, plain.models))
+    assert all(map(in_row, large.models))
+    assert [bytes(x) for x in large.models] == [bytes(x) for x in plain.models]
+
+
+def test_gradients_are_computed_in_the_order_of_their_use_and_few_wait() -> None:
+    by_number, all_of_them = run_of(400, in_turn=False)
+    by_turn, few = run_of(400)
+    assert [bytes(x) for x in by_turn.models] == [bytes(x) for x in by_number.models]
+    assert max(all_of_them) > 200
+    assert max(few) < 128  # two pieces
+    helped, _ = run_of(400, workers=2)
+    assert [bytes(x) for x in helped.models] == [bytes(x) for x in by_turn.models]
