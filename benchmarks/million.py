@@ -8,9 +8,9 @@ a Barabási-Albert graph with 4 links per newcomer; three steps per client. And 
 4,810 parameters and momentum. Each case is a process of its own, which makes topology, partition, weights
 and clients, trains, and evaluates the consensus and five clients. "copies" is its peak memory, everything
 included, over that of all models once; a case that would take more than 20 GB of addresses fails. Steps are
-told in microseconds of the processor, because other programs may be busy beside; "system" is the part in which
-the operating system gives memory that was never touched, which on virtual machines can be a third. Cases of 10,000
-clients take a second, and are the median of three.
+told in microseconds of the processor, because other programs may be busy beside; "system" is the part in
+which the operating system gives memory that was never touched, which on virtual machines can be a third.
+Cases of 10,000 clients take a second, and are the median of three.
 """
 
 from __future__ import annotations
@@ -94,13 +94,14 @@ def say(text: str) -> None:
 
 
 def measured(model: str, topology: str, clients: int) -> dict[str, Any] | None:
-    """The case in a process of its own; None where it fails (for lack of memory). Of few clients the median."""
+    """What the case gave; of few clients the median of several runs. None where it failed."""
     runs = [run(model, topology, clients) for _ in range(REPEATS if clients <= SMALL else 1)]
     found = [each for each in runs if each is not None]
     return sorted(found, key=lambda each: each["step"])[len(found) // 2] if len(found) == len(runs) else None
 
 
 def run(model: str, topology: str, clients: int) -> dict[str, Any] | None:
+    """The case in a process of its own; None where it fails (for lack of memory)."""
     command = [sys.executable, __file__, "--case", model, topology, str(clients)]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     say("")
@@ -116,7 +117,8 @@ def show(model: str, topology: str, clients: int, found: dict[str, Any] | None) 
     copies: float = found["peak"] / models
     print(
         f"{model:<9} {topology:<19} {clients:>9,} {models / 1e9:>8.2f} {found['build']:>8.1f} "
-        f"{found['step']:>8.1f} {found['system']:>7.1f} {found['evaluation']:>8.1f} {found['peak'] / 1e9:>8.2f} {copies:>7.2f}",
+        f"{found['step']:>8.1f} {found['system']:>7.1f} {found['evaluation']:>8.1f} "
+        f"{found['peak'] / 1e9:>8.2f} {copies:>7.2f}",
         flush=True,
     )
     return copies
@@ -137,7 +139,9 @@ def main() -> None:
         print(json.dumps(case(model, topology, int(clients))))
         return
     print("                                        models    build  us/step         evaluate     peak")
-    print("model     topology              clients     GB    s CPU      CPU  system    s CPU       GB  copies")
+    print(
+        "model     topology              clients     GB    s CPU      CPU  system    s CPU       GB  copies"
+    )
     copies = show("mlp", "ring", SMALL, measured("mlp", "ring", SMALL))
     verdict(f"copies of all models, {SMALL:,} clients of the MLP", copies, COPIES)
     for topology in TOPOLOGIES:

@@ -30,8 +30,6 @@ MOST_MODELS = 256
 """Of `small.c`: averages of more are left to NumPy."""
 SMALL_STEPS = 20_000
 """Steps of a simulation from which on it is worth a second of compiling."""
-
-
 MANY_CLIENTS = 32_768
 """From which on large pages are worth their price: of fewer clients the tables of small pages are in a cache,
 and memory that a process has never used comes sooner in small ones."""
@@ -59,7 +57,7 @@ class Calls:
         self.forget: Callable[..., bool | None] = _not_here
         """forget(places, times, versions, to, usual, none): `Mailboxes.forget_before`, of many senders."""
         self.large_pages: Callable[[bool], None] = _not_here
-        """large_pages(wanted): whether vectors made here, and Python's objects, are in large pages from here on."""
+        """large_pages(wanted): vectors made here and Python's objects go to large pages from now on."""
         self.sgd: Callable[..., tuple[Vector, Vector, bool] | None] = _not_here
         """sgd(half, g, x, m, momentum, weight_decay, minus_step_size, nesterov): model, momentum, and whether
         they are finite; m may be None."""

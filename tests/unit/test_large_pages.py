@@ -1,4 +1,4 @@
-"""Many clients: vectors in rows and objects in large pages, and gradients in the order of their use; the same bits."""
+"""Many clients: vectors and objects in large pages, gradients in the order of their use; the same bits."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_few_clients_have_no_rows(compiled: None) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from([256, 300, 650, 5_000, 60_000]), st.integers(0, 40)), min_size=20, max_size=300
+        st.tuples(st.sampled_from([256, 300, 650, 5_000, 60_000]), st.integers(0, 40)),
+        min_size=20,
+        max_size=300,
     )
 )
 def test_no_row_is_written_while_somebody_sees_it(made: list[tuple[int, int]]) -> None:
@@ -153,11 +155,13 @@ import re
 from swiftfl import small
 from swiftfl.memory import own_memory
 
+AREAS = r"^Rss: +(\\d+) kB$.*?^VmFlags:(.*?)$"
+
 def in_large_pages():
     "Bytes of this process in areas for which large pages were asked."
     return sum(
         int(size) << 10
-        for size, flags in re.findall(r"^Rss: +(\\d+) kB$.*?^VmFlags:(.*?)$", open("/proc/self/smaps").read(), re.M | re.S)
+        for size, flags in re.findall(AREAS, open("/proc/self/smaps").read(), re.M | re.S)
         if " hg" in flags
     )
 
@@ -186,7 +190,7 @@ def test_pythons_objects_are_in_large_pages_and_their_memory_goes_back(compiled:
 
 
 def run_of(clients: int, in_turn: bool = True, workers: int = 1) -> tuple[VirtualEngine, list[int]]:
-    """A graph of unequal degrees, whose clients go on at unequal times; gradients that waited after each step."""
+    """Clients of unequal degrees, which go on at unequal times; the gradients that waited after each step."""
     config = digits().with_changes(
         {
             "model.name": "logistic",

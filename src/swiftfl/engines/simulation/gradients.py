@@ -198,13 +198,7 @@ class PendingGradients:
         if self._divisible is None:
             self._plan(PlannedPiece("", group, verbs))
             return
-        known = self._in_turn
-        if known:
-            group, verbs = self._by_turn(group, verbs)
-        parts = self._parts(verbs)
-        if not known and self._in_turn:  # as the first group has shown
-            group, verbs = self._by_turn(group, verbs)
-            parts = self._parts(verbs)
+        group, verbs, parts = self._divided(group, verbs)
         if len(parts) == 1:
             self._plan(PlannedPiece(parts[0].way, group, verbs))
             return
@@ -213,21 +207,32 @@ class PendingGradients:
                 PlannedPiece(part.way, [group[k] for k in part.members], [verbs[k] for k in part.members])
             )
 
+    def _divided(
+        self, group: list[int], verbs: list[Gradient]
+    ) -> tuple[list[int], list[Gradient], list[GradientPiece]]:
+        """A group and its parts; a large one in the order in which its clients go on, if no bit depends on it.
+
+        The clients of a part then need their gradients at about the same time, so that few wait, and these,
+        like the models where they were taken, are still in a cache.
+        """
+        assert self._divisible is not None
+        sorts = self._events is not None and len(group) > AHEAD_MOST
+        known = self._divisible.separable
+        if sorts and known:
+            group, verbs = self._by_turn(group, verbs)
+        parts = self._parts(verbs)
+        if (
+            sorts and self._divisible.separable and not known
+        ):  # as these parts have shown, the first of the run
+            group, verbs = self._by_turn(group, verbs)
+            parts = self._parts(verbs)
+        return group, verbs, parts
+
     def _parts(self, verbs: Sequence[Gradient]) -> list[GradientPiece]:
         assert self._divisible is not None
         return self._divisible.pieces([v.x for v in verbs], [v.batch for v in verbs])
 
-    @property
-    def _in_turn(self) -> bool:
-        """Whether a group may be divided in the order in which its clients go on."""
-        return self._events is not None and self._divisible is not None and self._divisible.separable
-
     def _by_turn(self, group: list[int], verbs: list[Gradient]) -> tuple[list[int], list[Gradient]]:
-        """A group in the order in which its clients go on, where the bits do not depend on the pieces.
-
-        Those of a piece then need their gradients at about the same time, so that few wait, and these, like
-        the models where they were taken, are still in a cache.
-        """
         assert self._events is not None
         order = np.argsort(np.frombuffer(self._events.times)[group], kind="stable").tolist()
         return [group[k] for k in order], [verbs[k] for k in order]
