@@ -210,7 +210,7 @@ class PendingGradients:
     def _divided(
         self, group: list[int], verbs: list[Gradient]
     ) -> tuple[list[int], list[Gradient], list[GradientPiece]]:
-        """A group and its parts; a large one in the order in which its clients go on, if no bit depends on it.
+        """A group and its parts; a large one in the order in which its clients go on, if no bit can tell.
 
         The clients of a part then need their gradients at about the same time, so that few wait, and these,
         like the models where they were taken, are still in a cache.
