@@ -101,11 +101,8 @@ static Pool *pool_of(size_t bytes)
         if (idle == NULL && (pool->all == 0 || (pool->all == 1 && pool->areas != NULL && pool->areas->live == 0)))
             idle = pool;
     }
-    if (idle != NULL) {
-        idle->bytes = bytes;
-        if (idle->areas != NULL)
-            begin_area(idle->areas, idle);
-    }
+    if (idle != NULL)
+        idle->bytes = bytes; /* an area that it has was begun anew when its last row became free */
     return idle;
 }
 
@@ -128,6 +125,16 @@ static void row_dealloc(PyObject *self)
     if (area->live == 0)
         begin_area(area, pool);
     list_first(area);
+}
+
+/* Each pool keeps an area without rows, for the next; no more. */
+static void give_idle_areas_back(void)
+{
+    for (Pool *pool = pools; pool < pools + MOST_POOLS; pool++)
+        if (pool->all == 1 && pool->areas != NULL && pool->areas->live == 0) {
+            munmap(pool->areas, AREA);
+            *pool = (Pool){0};
+        }
 }
 
 static PyTypeObject Row_type = {
@@ -171,6 +178,10 @@ static PyObject *new_row(size_t bytes)
 
 /* --- arenas of Python's allocator --- */
 
+/* Not what else Python asks of that allocator: since 3.11 the frames of each thread, 16 kB at a time, of which many come
+   and go, and which a kernel with larger pages could not give back by themselves. */
+#define LEAST_ARENA ((size_t)256 << 10)
+
 typedef struct {
     char *start, *unused;
     size_t live; /* arenas */
@@ -183,7 +194,7 @@ static PyObjectArenaAllocator usual;
 static void *new_arena(void *nothing, size_t bytes)
 {
     Arenas *last = arenas_count > 0 ? &arenas[arenas_count - 1] : NULL;
-    if (!wanted || bytes > AREA)
+    if (!wanted || bytes < LEAST_ARENA || bytes > AREA)
         return usual.alloc(usual.ctx, bytes);
     if (last == NULL || last->unused + bytes > last->start + AREA) {
         if (arenas_count == arenas_room) {
@@ -225,13 +236,15 @@ static void free_arena(void *nothing, void *arena, size_t bytes)
 /* What is made from here on, or no more; what there is stays where it is. */
 static void want_large_pages(int now_wanted)
 {
-    PyObjectArenaAllocator now;
+    static int installed = 0;
     wanted = now_wanted;
-    PyObject_GetArenaAllocator(&now);
-    if (!wanted || now.alloc == new_arena)
-        return;
-    usual = now;
-    PyObject_SetArenaAllocator(&(PyObjectArenaAllocator){NULL, new_arena, free_arena});
+    if (!wanted) {
+        give_idle_areas_back();
+    } else if (!installed) { /* once: whoever has wrapped it since still ends here */
+        installed = 1;
+        PyObject_GetArenaAllocator(&usual);
+        PyObject_SetArenaAllocator(&(PyObjectArenaAllocator){NULL, new_arena, free_arena});
+    }
 }
 #else
 static PyTypeObject Row_type = {

@@ -65,6 +65,7 @@ class Calls:
 
 calls = Calls()
 _settled = False  # nothing is left to try
+_many = False  # whether the run that was built last has many clients
 
 
 def loaded() -> bool:
@@ -73,11 +74,12 @@ def loaded() -> bool:
 
 
 def expect(clients: int) -> None:
-    """Before a run of so many clients is built."""
-    many = clients >= MANY_CLIENTS
-    if many:
+    """Before a run of so many clients is built: where its vectors and objects should be."""
+    global _many
+    _many = clients >= MANY_CLIENTS
+    if _many:
         load()
-    calls.large_pages(many)
+    calls.large_pages(_many)
 
 
 def load(compile: bool = False) -> None:
@@ -98,6 +100,7 @@ def load(compile: bool = False) -> None:
         return
     calls.Events, calls.large_pages = found.Events, found.large_pages
     calls.fetch, calls.forget, calls.mix, calls.sgd = found.fetch, found.forget, found.mix, found.sgd
+    calls.large_pages(_many)
 
 
 def _module(compile: bool) -> ModuleType | None:

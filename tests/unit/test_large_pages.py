@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +18,9 @@ from swiftfl import small
 from swiftfl.engines.simulation.virtual import VirtualEngine
 from swiftfl.experiment.build import build
 from swiftfl.experiment.recipes import digits
-from swiftfl.memory import own_memory
 from swiftfl.vector import Vector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux is asked for large pages")
-AREA = 32 << 20  # of pages.c
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def test_small_vectors_are_rows_and_the_smallest_and_large_ones_are_not(
         assert x.ctypes.data % 64 == 0
 
 
-def test_few_clients_have_no_rows(compiled: None) -> None:
+def test_few_clients_have_no_rows(rows: None) -> None:
     small.expect(small.MANY_CLIENTS - 1)
     assert not in_row(filled(1.0, 650))
 
@@ -115,13 +114,74 @@ def test_more_sizes_than_there_are_pools_are_ordinary_memory(rows: None) -> None
     assert in_row(filled(1.0, 3_800))  # a pool of which nothing is left takes another size
 
 
-def test_the_memory_of_rows_goes_back(rows: None) -> None:
-    before = own_memory()
-    kept = [filled(1.0, 25_000) for _ in range(3 * AREA // 100_000)]
-    held = own_memory() - before
-    assert held > 2.5 * AREA
+def test_rows_of_many_areas_stay_apart(rows: None) -> None:
+    """Areas that are full, that have room again, and that are given back, in no order."""
+    draw = np.random.default_rng(1)
+    kept: list[tuple[float, Vector]] = []
+    for _ in range(6):
+        kept += [(float(number), filled(float(number), 25_000)) for number in range(len(kept), 1_000)]
+        assert all(in_row(x) and (x == number).all() for number, x in kept)
+        draw.shuffle(kept)  # type: ignore[arg-type]
+        del kept[: draw.integers(len(kept))]
+    assert all((x == number).all() for number, x in kept)
+
+
+MEMORY = """
+import numpy as np
+from swiftfl import small
+from swiftfl.memory import own_memory
+
+small.load(compile=True)
+small.expect(small.MANY_CLIENTS)
+area = 32 << 20
+
+def made(size):
+    return small.calls.mix(1.0, {}, np.ones(size, np.float32), {})
+
+made(25_000)
+before = own_memory()
+kept = [made(25_000) for _ in range(3 * area // 100_000)]
+assert own_memory() - before > 2.5 * area
+del kept
+assert own_memory() - before < area + (8 << 20)  # one stays, for the next
+for size in (25_000, 30_000, 35_000):
+    kept = [made(size) for _ in range(area // 150_000)]
     del kept
-    assert own_memory() - before < AREA + (8 << 20)  # one area stays, for the next
+small.expect(1)
+assert own_memory() - before < 8 << 20
+again = made(25_000)
+assert again.base is None
+print("fine")
+"""
+
+
+def test_the_memory_of_rows_goes_back(compiled: None) -> None:
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "fine\n", done.stderr
+
+
+FIRST_RUN = """
+import numpy as np
+from swiftfl import small
+
+small.expect(small.MANY_CLIENTS)
+assert not small.loaded()  # nothing is compiled yet
+small.load(compile=True)
+made = small.calls.mix(1.0, {}, np.ones(650, np.float32), {})
+assert type(made.base).__name__ == "Row"
+print("fine")
+"""
+
+
+def test_a_machines_first_run_has_rows_as_soon_as_they_are_compiled(compiled: None, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_RUN],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+    )
+    assert done.stdout == "fine\n", done.stderr
 
 
 def test_rows_are_counted_by_who_counts_memory(rows: None) -> None:
@@ -169,15 +229,18 @@ earlier = [(k, str(k)) for k in range(200_000)]
 small.load(compile=True)
 before = in_large_pages()
 small.expect(small.MANY_CLIENTS)
+held = own_memory()
+del earlier  # of arenas of before
+assert held - own_memory() > 8 << 20, held - own_memory()
 start = own_memory()
 objects = [(k, [k]) for k in range(700_000)]
-del earlier  # of other arenas
 held = in_large_pages() - before
 assert held > 64 << 20, held
 assert all(k == again for k, (again,) in objects)
 del objects
 left = own_memory() - start
 assert left < held / 4, (left, held)
+assert in_large_pages() - before < held / 4
 more = [(k, [k]) for k in range(700_000)]
 assert all(k == again for k, (again,) in more)
 print("fine")

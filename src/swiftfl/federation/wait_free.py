@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from swiftfl.algorithm import Algorithm, Around, averages_in_pairs, relies_on_the_start, why_only_simulated
 from swiftfl.client import Client, State
+from swiftfl.engines.setup import require_generator
 from swiftfl.errors import UserError
 from swiftfl.verbs import Verb, WaitFree, Waiting
 
@@ -24,6 +25,7 @@ class NeverWaiting(Around[Verb]):
     def step(self, me: Client, s: State) -> Generator[WaitFree, object, State]:
         reply = None
         step = self.algorithm.step(me, s)
+        require_generator(self.algorithm, step)
         while True:
             try:
                 verb = step.send(reply)
