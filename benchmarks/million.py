@@ -9,7 +9,7 @@ a Barabási-Albert graph with 4 links per newcomer; three steps per client. And 
 and clients, trains, and evaluates the consensus and five clients. "copies" is its peak memory, everything
 included, over that of all models once; a case that would take more than 20 GB of addresses fails. Steps are
 told in microseconds of the processor, because other programs may be busy beside; "system" is the part in
-which the operating system gives memory that was never touched, which on virtual machines can be a third.
+which the operating system gives memory that was never touched, much of it on virtual machines.
 Cases of 10,000 clients take a second, and are the median of three.
 """
 
