@@ -1,11 +1,12 @@
 """The simulator's updates per second against the code before all work on speed, in one run.
 
-    python benchmarks/before.py [--before PATH] [--repeats 2] [--budget 0.4]
+    python benchmarks/before.py [--before PATH] [--rounds 15] [--budget 0.2]
 
-Both are told as ratios to the bare PyTorch loop of `simulator.py`, which each measures beside itself, with
-one process. What a call of PyTorch costs beside one of Python differs between machines, so does the ratio:
-two codes are compared on one machine, in turn. `--before` is a checkout; without it the commit b8d0c90 is
-taken from the history of this repository.
+Three processes per case: the bare PyTorch loop of `simulator.py`, the engine of before, and today's, both
+engines with one process. They take turns, in blocks of the same steps and of a fraction of a second, while
+the other two are idle. "before" and "now" are updates per second over the bare loop's, "now / before" is the
+median of what the rounds gave: what else the machine does, or how fast it is at the moment, is in both of a
+round. `--before` is a checkout; without it the commit b8d0c90 is taken from the history of this repository.
 """
 
 from __future__ import annotations
@@ -13,37 +14,72 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
 import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).parents[1]
 COMMIT = "b8d0c90"
 CASES = [(model, n) for model in ("logistic", "mlp") for n in (16, 100, 10_000)]
-ONE_CASE = """
-import inspect, sys, torch, simulator
-model, n, budget = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+SIDE = """
+import sys, time, torch, simulator
+from swiftfl.experiment.build import build
+which, model, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
 torch.set_num_threads(1)
 if hasattr(simulator, "small"):
     simulator.small.load(compile=True)
-more = [[1]] if "workers" in inspect.signature(simulator.compare).parameters else []
-simulator.compare(model, n, budget, *more)
+parts = build(simulator.config(model, n))
+loop = simulator.bare_loop(parts, model) if which == "bare" else simulator.engine_loop(parts)
+for line in sys.stdin:
+    began = time.perf_counter()
+    loop(int(line))
+    print(time.perf_counter() - began, flush=True)
 """
 
 
-def ratio(tree: Path, model: str, n: int, budget: float) -> float:
-    """Updates per second of the engine over those of a bare loop, in a process of its own."""
-    paths = os.pathsep.join((str(tree / "src"), str(tree / "benchmarks")))
-    command = [sys.executable, "-c", ONE_CASE, model, str(n), str(budget)]
-    environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    found = re.search(r"ratio\s+([\d.]+)", done.stdout)
-    assert found is not None, done.stdout
-    return float(found[1])
+class Side:
+    """One of those that are compared, in a process of its own: it works when it is told, and else sleeps."""
+
+    def __init__(self, tree: Path, which: str, model: str, n: int, stack: ExitStack) -> None:
+        paths = os.pathsep.join((str(tree / "src"), str(tree / "benchmarks")))
+        command = [sys.executable, "-c", SIDE, which, model, str(n)]
+        environment = {**os.environ, "PYTHONPATH": paths}
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        stack.enter_context(process)  # whose end of input is its end
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._asked, self._told = process.stdin, process.stdout
+
+    def seconds(self, steps: int) -> float:
+        print(steps, file=self._asked, flush=True)
+        return float(self._told.readline())
+
+
+def case(before: Path, model: str, n: int, rounds: int, budget: float) -> tuple[float, float, float]:
+    """Updates per second of before and now over a bare loop's, and now over before."""
+    with ExitStack() as stack:
+        sides = [
+            Side(tree, which, model, n, stack)
+            for tree, which in ((HERE, "bare"), (before, "engine"), (HERE, "engine"))
+        ]
+        for side in sides:
+            side.seconds(2 * n)
+        steps = max(1, round(budget / sides[1].seconds(n))) * n
+        found = [
+            {side: side.seconds(steps) for side in sides[:: -1 if turn % 2 else 1]} for turn in range(rounds)
+        ]
+    bare, then, now = sides
+    return (
+        median(each[bare] / each[then] for each in found),
+        median(each[bare] / each[now] for each in found),
+        median(each[then] / each[now] for each in found),
+    )
 
 
 def unpacked(folder: Path) -> str | None:
@@ -60,11 +96,9 @@ def unpacked(folder: Path) -> str | None:
     return None
 
 
-def compare(before: Path, repeats: int, budget: float) -> None:
+def compare(before: Path, rounds: int, budget: float) -> None:
     for model, n in CASES:
-        pairs = [tuple(ratio(tree, model, n, budget) for tree in (before, HERE)) for _ in range(repeats)]
-        then, now = (median(column) for column in zip(*pairs, strict=True))
-        gain = median(b / a for a, b in pairs)
+        then, now, gain = case(before, model, n, rounds, budget)
         print(
             f"{model:<9} n={n:<6} before {then:5.2f}   now {now:5.2f}   now / before {gain:5.2f}", flush=True
         )
@@ -73,17 +107,15 @@ def compare(before: Path, repeats: int, budget: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--before", type=Path, help="a checkout of the code to compare with")
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--budget", type=float, default=0.4, help="seconds per measurement")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--budget", type=float, default=0.2, help="seconds per block")
     given = parser.parse_args()
-    if given.before is not None:
-        compare(given.before, given.repeats, given.budget)
-        return
     with tempfile.TemporaryDirectory() as folder:
-        if why := unpacked(Path(folder)):
+        before = given.before or Path(folder)
+        if given.before is None and (why := unpacked(before)):
             print(f"the code before: skipped ({why})")
         else:
-            compare(Path(folder), given.repeats, given.budget)
+            compare(before, given.rounds, given.budget)
 
 
 if __name__ == "__main__":
