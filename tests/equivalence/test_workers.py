@@ -185,7 +185,7 @@ def test_a_piece_whose_clients_are_all_lost_is_in_nobodys_way() -> None:
 
 
 @pytest.mark.parametrize(("model", "options", "batching", "clients"), [
-    ("logistic", {}, "auto", 40), ("mlp", {"hidden": 3000}, "auto", 1), ("logistic", {}, "off", 1),
+    ("logistic", {}, "auto", 40), ("mlp", {"hidden": 6000}, "auto", 1), ("logistic", {}, "off", 1),
 ])  # fmt: skip
 def test_slots_are_as_large_as_pieces(
     model: str, options: dict[str, int], batching: str, clients: int

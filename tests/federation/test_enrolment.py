@@ -329,6 +329,28 @@ def test_the_agreement_fixes_the_layout_of_the_model(tmp_path: Path) -> None:
     assert Agreement().layout is None
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [("adpsgd", "whose clients average in pairs"), ("dsgd", "meet in rounds"), ("swift", "")],
+)
+def test_nodes_are_not_made_for_an_experiment_that_they_would_refuse(
+    algorithm: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The federation of another kind, whose members bring experiments of their own, may take its model."""
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "def experiment():\n"
+        f'    return dict(train="digits", model="logistic", algorithm="{algorithm}", clients=4)\n'
+    )
+    reference = ["--experiment", f"{mine}:experiment"]
+    refused = run_command(["federation", "init", str(tmp_path / "x"), "--nodes", "a,b", *reference])
+    assert refused == (2 if said else 0)
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert (tmp_path / "x").exists() != bool(said), "nothing is made for what cannot run"
+    assert run_command(["federation", "create", "y", "--folder", str(tmp_path / "y"), *reference]) == 0
+
+
 def test_the_authoritys_certificate_is_its_own(demo: Path) -> None:
     authority = Authority.open(demo / "authority")
     assert fingerprint(authority.certificate) == authority.fingerprint

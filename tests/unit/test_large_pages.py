@@ -292,10 +292,10 @@ def test_a_run_has_the_same_bits_in_large_pages(compiled: None, monkeypatch: pyt
 
 
 def test_gradients_are_computed_in_the_order_of_their_use_and_few_wait() -> None:
-    by_number, all_of_them = run_of(400, in_turn=False)
-    by_turn, few = run_of(400)
+    by_number, all_of_them = run_of(800, in_turn=False)
+    by_turn, few = run_of(800)
     assert [bytes(x) for x in by_turn.models] == [bytes(x) for x in by_number.models]
-    assert max(all_of_them) > 200
-    assert max(few) < 128  # two pieces
-    helped, _ = run_of(400, workers=2)
+    assert max(all_of_them) > 400
+    assert max(few) < 256  # two pieces
+    helped, _ = run_of(800, workers=2)
     assert [bytes(x) for x in helped.models] == [bytes(x) for x in by_turn.models]

@@ -186,7 +186,7 @@ def init(
     from swiftfl.federation.joining import init as make
 
     names = [each.strip() for each in nodes.split(",")]
-    agreed = agreement(experiment, model, dataset, communication_set, codec, mixing)
+    agreed = agreement(experiment, model, dataset, communication_set, codec, mixing, nodes_run_it=True)
     said = {} if experiment is None else dict.fromkeys(names, full_name(experiment))
     graph = _topology(topology, len(names))
     found = make(folder, name, names, graph, _numbers(influence), agreed, said, insecure)

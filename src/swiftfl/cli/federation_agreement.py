@@ -17,8 +17,10 @@ def agreement(
     communication_set: int,
     codec: str,
     mixing: str,
+    *,
+    nodes_run_it: bool = False,
 ) -> Agreement:
-    """What the options say, checked."""
+    """What the options say, checked; whether nodes can run the experiment, too, if it is theirs."""
     from swiftfl.federation.manifest import Agreement, checked
     from swiftfl.mixing import mixing_named
     from swiftfl.transports.registry import codec_named
@@ -29,12 +31,14 @@ def agreement(
         "communication_set": communication_set,
         "codec": codec,
         "mixing": mixing,
-        **_model(experiment, model, dataset),
+        **_model(experiment, model, dataset, nodes_run_it),
     }
     return checked(Agreement, said, "the agreement")
 
 
-def _model(experiment: str | None, model: str | None, dataset: str | None) -> dict[str, object]:
+def _model(
+    experiment: str | None, model: str | None, dataset: str | None, nodes_run_it: bool
+) -> dict[str, object]:
     """The model's name, layout, size and type, if something says which model it is."""
     if experiment is not None and (model is not None or dataset is not None):
         raise UserError("--experiment says which model and data: no --model, no --dataset")
@@ -55,6 +59,10 @@ def _model(experiment: str | None, model: str | None, dataset: str | None) -> di
             raise UserError(f"--experiment {experiment} must be a reference such as mine.py:experiment")
         config = configuration_of(said)
         made, name = build(config, objects_of(config)), said.short
+        if nodes_run_it:
+            from swiftfl.federation.wait_free import wait_free
+
+            wait_free(made.setup.algorithm)
     else:
         from swiftfl.experiment.recipes import recipe
 

@@ -27,7 +27,9 @@ _CACHE = 4 << 20  # bytes: a core's fair share of the last-level cache
 _TOO_LARGE = 2 << 20  # bytes per client: beyond, a CPU is busy with arithmetic, and batching saves nothing
 _TOO_LARGE_ELSEWHERE = 64 << 20  # on other devices: beyond, batching only fills memory
 _LARGEST_CHUNK = 256
-_BY_HAND = 64  # more clients at a time save little of a client's cost
+_BY_HAND, _CACHE_BY_HAND = 128, 8 << 20
+"""Clients at a time, and bytes: each chunk has its price, so that half of either makes a step dearer by a tenth
+(`benchmarks/simulator.py`), and more saves little. The bits are the same."""
 
 
 class Form(Protocol):
@@ -77,7 +79,7 @@ class ByHand:
 
     def chunk(self, batch: Batch) -> int:
         numbers = 3 * self._layout.size + 2 * batch.indices.size * self._chain.numbers_per_sample()
-        return min(_BY_HAND, _chunk(4 * numbers))  # so that several processes find something to do
+        return min(_BY_HAND, _chunk(4 * numbers, _CACHE_BY_HAND))
 
     def evaluation_chunk(self, samples: int) -> int:
         return _chunk(4 * (self._layout.size + samples * self._chain.numbers_per_sample()))
@@ -168,9 +170,9 @@ class Mapped:
         return self._stacked.outputs(torch.from_numpy(stack(xs)).to(self._samples.device), inputs)
 
 
-def _chunk(bytes_per_client: int) -> int:
+def _chunk(bytes_per_client: int, cache: int = _CACHE) -> int:
     """How many clients fit the cache together."""
-    return max(1, min(_LARGEST_CHUNK, _CACHE // bytes_per_client))
+    return max(1, min(_LARGEST_CHUNK, cache // bytes_per_client))
 
 
 def stack(xs: Sequence[Vector]) -> Vector:

@@ -31,6 +31,7 @@ from swiftfl.workload.base import GradientPiece, Workload, divisible
 WAITING_BYTES = 256 << 20  # of gradients computed before they are needed, where they cannot be divided
 AHEAD_LEAST, AHEAD_MOST = 8, 64
 """Every process has a share of the clients ahead, but no fewer and no more than these at a time."""
+_ALL_IN_A_CACHE = 256  # clients: of so few it does not matter which are computed together
 _NEVER = sys.maxsize
 NOBODY = -1
 """In the place of a client of a piece that was lost before its gradient was used."""
@@ -216,7 +217,7 @@ class PendingGradients:
         like the models where they were taken, are still in a cache.
         """
         assert self._divisible is not None
-        sorts = self._events is not None and len(group) > AHEAD_MOST
+        sorts = self._events is not None and len(group) > _ALL_IN_A_CACHE
         known = self._divisible.separable
         if sorts and known:
             group, verbs = self._by_turn(group, verbs)
