@@ -42,7 +42,9 @@ PRINTED = {
     "D-SGD      over its floor: authors  1.165   here  1.158   here / authors  0.994\n",
     "slow_links": "ratio: 1.012\n",
     "million": "copies of all models, 10,000 clients of the MLP: 3.97 (at most 4: kept)\n"
-    "ring, GB of 1,000,000 clients: 12.50 (at most 16: kept)\n",
+    "ring, GB of 1,000,000 clients: 12.50 (at most 16: kept)\n"
+    "ring, cost of a step over that at 10,000: 1.84 (at most 1.5: missed)\n"
+    "ring, the same without the system's part: 1.13 (at most 1.5: kept)\n",
 }
 
 
@@ -67,6 +69,8 @@ def test_values_verdicts_and_what_was_not_measured(bench: ModuleType) -> None:
     assert rows["simulator, mlp, n = 16, one process"][-1] == "MISSED"
     assert rows["memory, 10,000 clients of an MLP: copies of all models"][-2:] == ["3.97", "kept"]
     assert rows["memory, a million clients in a ring, GB"][-2:] == ["12.5", "kept"]
+    assert rows["a million clients in a ring: a step"][-4:] == ["1.84", "10,000", "clients", "MISSED"]
+    assert rows["the same ring, without the operating system"][-4:] == ["1.13", "10,000", "clients", "kept"]
     assert rows["a node's step beside a slow link, 45 MB"][-3:] == ["1.012", "alone", "kept"]
     assert rows["publish, 45 MB"][-4:] == ["0.94", "a", "copy", "kept"]
     assert rows["fetch, 0.4 MB, ms"][-2:] == ["0.0104", "kept"]
