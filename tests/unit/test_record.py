@@ -156,7 +156,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_others(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("swiftfl.record.checkpoints.save_file", full)
+    monkeypatch.setattr("swiftfl.record.checkpoints.write_arrays", full)
     with pytest.raises(UserError, match="No space left"):
         folder.checkpoints.write({"format": 3}, {"0": np.zeros(2)}, {})
     assert saved(folder).tree == {"format": 2}

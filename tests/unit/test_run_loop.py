@@ -23,9 +23,12 @@ from swiftfl.engines.simulation.virtual import VirtualEngine
 from swiftfl.errors import UserError
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.differences import difference
+from swiftfl.experiment.facts import FactsRecorder
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.run import RunResult, RunStopped, resume, run
+from swiftfl.experiment.runners.simulated import SimulatedRunner
 from swiftfl.record import RunFolder
+from swiftfl.record.facts import ClientState
 
 HUGE = {"algorithm.step_size.initial": 1e300, "data.batch_size": 4}
 
@@ -474,3 +477,53 @@ def test_checkpoints_are_written_between_evaluations(tmp_path: Path, monkeypatch
     saved = [row["iteration"] for row in rows if row["event"] == "checkpoint"]
     assert len(saved) > 1
     assert all(0 < iteration < done.summary["iterations"] for iteration in saved)
+
+
+def test_saves_that_take_long_take_a_small_share_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million clients a save takes a minute; every half minute one would be most of the run."""
+    monkeypatch.setattr("swiftfl.experiment.runners.simulated._LONGEST", 0.0)
+    monkeypatch.setattr("swiftfl.experiment.run._LONG_SAVE", 0.0)
+    monkeypatch.setattr("swiftfl.experiment.run._SHARE_OF_SAVING", 1e9)
+    run(small(), tmp_path / "run", checkpoint_every=0.0)
+    assert events(tmp_path / "run").count("checkpoint") == 1
+
+
+def test_who_is_asked_to_stop_while_saving_does_not_save_the_same_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = SimulatedRunner.save
+
+    def interrupted(self: SimulatedRunner, folder: RunFolder, config: dict[str, Any]) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return save(self, folder, config)
+
+    monkeypatch.setattr("swiftfl.experiment.runners.simulated._LONGEST", 0.0)
+    monkeypatch.setattr(SimulatedRunner, "save", interrupted)
+    with pytest.raises(RunStopped, match="to go on"):
+        run(small(), tmp_path / "run", checkpoint_every=0.0)
+    assert events(tmp_path / "run").count("checkpoint") == 1
+    monkeypatch.undo()
+    same(resume(tmp_path / "run"), run(small()))
+
+
+def test_facts_that_take_long_are_written_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million clients a table takes seconds; two a second would be most of the run."""
+    writes: list[float] = []
+    write = FactsRecorder.write
+
+    def count(self: FactsRecorder, at_the_end: ClientState | None = None) -> None:
+        writes.append(time.monotonic())
+        write(self, at_the_end)
+
+    monkeypatch.setattr("swiftfl.experiment.runners.simulated._LONGEST", 0.0)
+    monkeypatch.setattr("swiftfl.experiment.facts._EVERY", 0.0)
+    monkeypatch.setattr("swiftfl.experiment.facts._SHARE", 0)
+    monkeypatch.setattr(FactsRecorder, "write", count)
+    run(small(), tmp_path / "often")
+    often = len(writes)
+    monkeypatch.setattr("swiftfl.experiment.facts._SHARE", 1e9)
+    run(small(), tmp_path / "seldom")
+    assert often > 2
+    assert len(writes) - often == 2, "at the start and at the end"

@@ -26,7 +26,8 @@ from swiftfl.record.facts import FACTS, ClientState, FactsReader, FactsWriter, L
 from swiftfl.record.facts.format import CLIENTS
 from swiftfl.record.facts.writer import keep_steps
 
-_EVERY = 0.5  # seconds between two writes
+_EVERY = 0.5  # seconds between two writes, at least,
+_SHARE = 30  # and as many times what the last one took: of a million clients it is seconds
 _RATE_OVER = 8  # writes
 _SHARE_OF_EDGES = 100  # edges are looked at for at most one part in so many of the time
 _CLOCKS = {"virtual": "virtual", "sampled": "iterations"}
@@ -70,30 +71,35 @@ class FactsRecorder:
         self._steps = self._writer.steps()
         if self._simulated is not None:
             self._simulated.record_steps(None if before is None else _time_on_record(run, records))
-        self._past: deque[Table] = deque(maxlen=_RATE_OVER)
-        self._written = self._edges_due = 0.0
+        self._past: deque[tuple[NDArray[np.float64], NDArray[np.float64]]] = deque(maxlen=_RATE_OVER)
+        self._due = self._edges_due = 0.0
         self.write()
 
     def tick(self) -> None:
         """Write, if it is time for that."""
-        if time.monotonic() - self._written >= _EVERY:
+        if time.monotonic() >= self._due:
             self.write()
 
     def write(self, at_the_end: ClientState | None = None) -> None:
         """Write everything as it is; `at_the_end` is what becomes of clients that still go on."""
-        self._written = time.monotonic()
+        began = time.monotonic()
+        self._due = began + _EVERY  # whatever happens below
         records = self._engine.client_records()
         records["rate"] = self._rates(records)
         if at_the_end is not None and self._simulated is not None:
             records["state"][np.isin(records["state"], _GOING_ON)] = at_the_end
         if self._simulated is not None:
             self._steps.write(self._simulated.take_steps())
-            if self._written >= self._edges_due or at_the_end is not None:
+            looked = time.monotonic()
+            if looked >= self._edges_due or at_the_end is not None:
                 self._writer.edges.write(
                     self._simulated.edge_records(self.layout.indptr, self.layout.indices)
                 )
-                self._edges_due = self._written + _SHARE_OF_EDGES * (time.monotonic() - self._written)
+                self._edges_due = looked + _SHARE_OF_EDGES * (time.monotonic() - looked)
+                began += time.monotonic() - looked
         self._writer.clients.write(records)
+        now = time.monotonic()
+        self._due = now + max(_EVERY - (now - began), _SHARE * (now - began))
 
     def close(self, at_the_end: ClientState) -> None:
         """Write the last word."""
@@ -118,10 +124,10 @@ class FactsRecorder:
 
     def _rates(self, records: Table) -> NDArray[np.float64]:
         """Steps per second of the run's clock, over the last few writes, of those who go on."""
-        self._past.append(records)
-        first = self._past[0]
-        seconds = records["time"] - first["time"]
-        steps = records["steps"].astype(np.float64) - first["steps"].astype(np.float64)
+        times, counts = records["time"].copy(), records["steps"].astype(np.float64)
+        self._past.append((times, counts))
+        first_times, first_counts = self._past[0]
+        seconds, steps = times - first_times, counts - first_counts
         rates = np.divide(steps, seconds, out=np.zeros(len(records)), where=seconds > 0)
         return np.where(np.isin(records["state"], _GOING_ON), np.maximum(rates, 0.0), 0.0)
 

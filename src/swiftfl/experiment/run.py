@@ -38,6 +38,8 @@ from swiftfl.signals import StopRequest, stop_requests
 from swiftfl.vector import Vector
 
 _SECONDS_BETWEEN_PROGRESS = 0.5
+_LONG_SAVE, _SHARE_OF_SAVING = 1.0, 10
+"""A save of more than so many seconds waits for at least so many times as long."""
 _MOST_WARNINGS = 5  # that are shown at once; all are recorded
 _log = logging.getLogger(__name__)
 
@@ -205,6 +207,8 @@ class _Loop:
         self.facts: FactsRecorder | None = None
         self._warnings = 0  # so far
         self._told = self._saved = time.monotonic()
+        self._save_seconds = 0.0  # of the last save
+        self._saved_at: tuple[int, float] | None = None  # where in the run the newest checkpoint is
 
     def run(self, stop: StopRequest) -> RunResult:
         runner, engine = self.runner, self.engine
@@ -320,9 +324,13 @@ class _Loop:
             stop.ask(signal.SIGINT)
 
     def _save_if_due(self, every: float) -> None:
-        if time.monotonic() - self._saved >= every:
+        """Of very many clients a save takes a minute: it is not to take most of the run's time."""
+        share = _SHARE_OF_SAVING * self._save_seconds if self._save_seconds > _LONG_SAVE else 0.0
+        if time.monotonic() - self._saved >= max(every, share):
+            began = time.monotonic()
             self._save()
             self._saved = time.monotonic()
+            self._save_seconds = self._saved - began
 
     def _save(self) -> str | None:
         """What is wrong if a checkpoint could not be written."""
@@ -332,6 +340,7 @@ class _Loop:
         def write(folder: RunFolder) -> None:
             if self.runner.save(folder, self.recorder.config):
                 self._event("checkpoint")
+                self._saved_at = self.engine.iteration, self.engine.now
 
         problem = self.recorder.attempt(write)
         if problem is not None and self.facts is not None and self.facts.gave_way(problem):
@@ -343,7 +352,8 @@ class _Loop:
         """Save, and say how to go on."""
         if not self.runner.leads:
             raise RunStopped("")
-        problem = self._save()
+        just_saved = self._saved_at == (self.engine.iteration, self.engine.now)  # asked to stop meanwhile
+        problem = None if just_saved else self._save()
         if self.path is None:
             raise KeyboardInterrupt
         if problem is not None:

@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from swiftfl.errors import UserError
 from swiftfl.files import json_text, reported, sync_folder, write_atomically
+from swiftfl.record.tensors import read_arrays, write_arrays
 from swiftfl.vector import Vector
 
 _FILES = ("tree.json", "arrays.safetensors", "config.json")
@@ -72,9 +71,8 @@ class Checkpoints:
         _log.debug("checkpoint written to %s", self.newest)
 
     def _fill(self, folder: Path, tree: object, arrays: Mapping[str, Vector], config: object) -> None:
-        whole = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
         write_atomically(folder / "tree.json", _to_json(tree))
-        write_atomically(folder / "arrays.safetensors", lambda temporary: save_file(whole, temporary))
+        write_atomically(folder / "arrays.safetensors", lambda temporary: write_arrays(temporary, arrays))
         write_atomically(folder / "config.json", json_text(config))
         sums = {name: _checksum(folder / name) for name in _FILES}
         write_atomically(folder / _SUMS, json_text(sums))
@@ -112,7 +110,7 @@ def _read(folder: Path, passed_over: list[str]) -> SavedCheckpoint:
                 raise UserError(f"{folder / name} is damaged: its checksum is not that in {_SUMS}")
         tree = _from_json((folder / "tree.json").read_text())
         config = json.loads((folder / "config.json").read_text())
-        arrays = dict(load_file(folder / "arrays.safetensors"))
+        arrays = read_arrays(folder / "arrays.safetensors")
     except UserError:
         raise
     except OSError as error:

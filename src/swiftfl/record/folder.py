@@ -30,15 +30,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from swiftfl._version import __version__
 from swiftfl.errors import UserError
 from swiftfl.files import json_text, read_text_file, remove_stale, reported, write_atomically, write_json
 from swiftfl.lock import LOCK, locked
 from swiftfl.record.checkpoints import Checkpoints
+from swiftfl.record.tensors import write_tensors
 from swiftfl.vector import Vector
 
 CLIENTS = "clients"
@@ -157,8 +157,8 @@ class RunFolder:
         write_atomically(self.path / name, text)
 
     def write_models(self, models: list[Vector], consensus: Vector) -> None:
-        arrays = {"models": np.stack(models), "consensus": consensus}
-        write_atomically(self.path / "models.safetensors", lambda temporary: save_file(arrays, temporary))
+        arrays: dict[str, Vector | list[Vector]] = {"models": models, "consensus": consensus}
+        write_atomically(self.path / "models.safetensors", lambda file: write_tensors(file, arrays))
 
     def read_models(self) -> dict[str, Vector]:
         file = self.path / "models.safetensors"

@@ -28,8 +28,8 @@ _TOO_LARGE = 2 << 20  # bytes per client: beyond, a CPU is busy with arithmetic,
 _TOO_LARGE_ELSEWHERE = 64 << 20  # on other devices: beyond, batching only fills memory
 _LARGEST_CHUNK = 256
 _BY_HAND, _CACHE_BY_HAND = 128, 8 << 20
-"""Clients at a time, and bytes: each chunk has its price, so that half of either makes a step dearer, by a tenth
-where it was measured, and more saves little. The bits are the same."""
+"""Clients at a time, and bytes: each chunk has its price, so that half of either makes a step dearer (a tenth
+where it was measured), and more saves little. The bits are the same."""
 
 
 class Form(Protocol):
