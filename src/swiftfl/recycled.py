@@ -4,7 +4,7 @@ A step of a large model makes a gradient, an average, a model and what its updat
 as many. Fresh memory for them would be faulted in page by page, which costs more than the arithmetic. An
 array of `like` is an ordinary one; when it and every view of it are gone, its memory waits here for the next
 array of its size. So nothing is ever written that somebody can still see, and no caller has to say when it
-is done.
+is done. Whoever ends a run lets go of what waits (`let_go`).
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _free: dict[int, _Waiting] = {}
 class _Block:
     """Memory that goes back to those that wait when the last array in it is gone."""
 
-    __slots__ = ("__array_interface__", "_memory", "_waiting")
+    __slots__ = ("__array_interface__", "_memory")
 
-    def __init__(
-        self, memory: npt.NDArray[np.uint8], waiting: _Waiting, size: int, dtype: np.dtype[np.floating]
-    ) -> None:
-        self._memory, self._waiting = memory, waiting
+    def __init__(self, memory: npt.NDArray[np.uint8], size: int, dtype: np.dtype[np.floating]) -> None:
+        self._memory = memory
         address = memory.ctypes.data
         place = (address + -address % _ALIGNED, False)
         self.__array_interface__ = {"shape": (size,), "typestr": dtype.str, "data": place, "version": 3}
 
-    def __del__(self) -> None:
-        self._waiting.append(self._memory)  # which drops its oldest
+    def __del__(self, free: dict[int, _Waiting] = _free) -> None:  # which is there to the end of Python, too
+        waiting = free.get(self._memory.size)
+        if waiting is not None:  # else nobody has asked for its size since `let_go`
+            waiting.append(self._memory)  # which drops its oldest
 
 
 def like(x: Any) -> Vector:
@@ -76,4 +76,13 @@ def vector(size: int, dtype: np.dtype[np.floating]) -> Vector:
         memory = waiting.pop()  # the newest: what of it is in the cache is still there
     except IndexError:
         memory = np.empty(nbytes, dtype=np.uint8)
-    return np.asarray(_Block(memory, waiting, size, dtype))
+    return np.asarray(_Block(memory, size, dtype))
+
+
+def let_go() -> None:
+    """Give back the memory that waits; arrays that somebody still sees are not touched.
+
+    At the end of a run: of a large model it is several times the model, and whatever comes next in the
+    process may have another. What the run itself drops only now is given back, too.
+    """
+    _free.clear()

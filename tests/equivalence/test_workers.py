@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import mmap
 import os
 import signal
+import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +19,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import swiftfl
+from forked import forked_call
 from swiftfl.algorithms import Swift
 from swiftfl.cli.main import main
 from swiftfl.engines import threads
@@ -24,7 +28,7 @@ from swiftfl.engines.dynamics import Change
 from swiftfl.engines.simulation import checkpoint, helpers
 from swiftfl.engines.simulation.engine import Simulation
 from swiftfl.engines.simulation.helpers import AUTO
-from swiftfl.engines.simulation.slots import TaskSlots
+from swiftfl.engines.simulation.slots import TaskSlots, bytes_of_one
 from swiftfl.engines.threads import CORES, cores
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
@@ -300,6 +304,115 @@ def test_a_machine_without_room_for_more_processes_does_with_those_there_are(
     models = _end_of(engine)
     assert forks[0] == min(allowed + 1, 2)
     assert len(_helping(engine)) == allowed
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
+
+
+@pytest.mark.parametrize("what", ["memory", "the first pipe", "the second pipe"])
+def test_a_machine_without_room_for_tasks_does_without_helpers(
+    what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, pipe = _config("mlp"), os.pipe
+    ends: list[int] = []
+
+    def full(*_: Any) -> Any:
+        raise OSError(12, "Cannot allocate memory")
+
+    def limited() -> tuple[int, int]:
+        if ends or what == "the first pipe":
+            raise OSError(24, "Too many open files")
+        ends.extend(pipe())
+        return ends[0], ends[1]
+
+    expected = _end_of(_engine(config, 1))
+    if what == "memory":
+        monkeypatch.setattr(mmap, "mmap", full)
+    else:
+        monkeypatch.setattr(os, "pipe", limited)
+    engine = _engine(config, 3)
+    models = _end_of(engine)
+    monkeypatch.undo()
+    assert _helping(engine) == []
+    assert _told(engine) == [
+        "the run stays in one process: no room to hand out tasks (OSError: "
+        + ("[Errno 12] Cannot allocate memory)" if what == "memory" else "[Errno 24] Too many open files)")
+    ]
+    for end in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
+
+
+def _told(engine: Simulation) -> list[str]:
+    return [row["text"] for row in engine.take_log() if row["event"] == "warning"]
+
+
+@pytest.mark.parametrize(("room", "helping"), [(0, 0), (1, 1), (2, 2)])
+def test_tasks_take_at_most_half_of_the_free_memory(
+    room: int, helping: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _config("mlp")
+    expected = _end_of(_engine(config, 1))
+    each = 2 * 4_000  # bytes of a helper's tasks
+    monkeypatch.setattr(helpers, "bytes_of_one", lambda *_: 4_000)
+    monkeypatch.setattr(helpers, "free_memory", lambda: 2 * each * (room + 1) - 2)
+    engine = _engine(config, 3)
+    models = _end_of(engine)
+    assert len(_helping(engine)) == helping
+    reason = ": memory for the tasks of more would be over half of what is free"
+    instead = ["the run stays in one process", "1 helpers instead of 2"]
+    assert _told(engine) == [text + reason for text in instead[room : room + 1]]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
+
+
+def test_what_a_helper_adds_to_the_memory_of_tasks() -> None:
+    workload = build(_config("mlp")).workload
+    x0 = workload.initial(0)
+    slots = TaskSlots(workload, x0, 500, 16, 4)  # of more than 4 MB
+    assert slots._gradients == 4
+    of_model = 8 * slots._words + x0.nbytes
+    assert bytes_of_one(workload, x0, 500, 16) == slots._slot_bytes + of_model
+
+
+def test_what_is_printed_beside_helpers_stands_there_once_and_in_whole_lines(tmp_path: Path) -> None:
+    """In a file, which Python does not write line by line."""
+    samples = torch.randn(160, 8), torch.randint(3, (160,))
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        x, y = batch
+        print("a step", "x" * 60)
+        return nn.functional.cross_entropy(model(x), y)
+
+    def work(workers: int) -> int:
+        print("my experiment")
+        mine = swiftfl.Virtual(workers=workers)
+        swiftfl.train(nn.Linear(8, 3), samples, loss=loss, clients=8, epochs=30, engine=mine, progress=False)
+        assert sys.stdout.line_buffering is False  # as before  # type: ignore[attr-defined]
+        return 0
+
+    alone, beside = (
+        forked_call(lambda workers=workers: work(workers), ["a run"], tmp_path)  # type: ignore[misc]
+        for workers in (1, 3)
+    )
+    assert (alone.returncode, beside.returncode) == (0, 0), beside.stderr
+    lines = alone.stdout.splitlines()
+    assert lines[0] == "my experiment"
+    assert len(lines) > 240  # more than a buffer holds
+    assert beside.stdout.splitlines()[0] == "my experiment"
+    assert sorted(beside.stdout.splitlines()) == sorted(lines)
+
+
+@pytest.mark.parametrize("odd", [None, object(), io.StringIO()])
+def test_odd_objects_in_the_place_of_stdout_are_left_alone(odd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = _config("few clients")
+    expected = _end_of(_engine(config, 1))
+    monkeypatch.setattr(sys, "stdout", odd)
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    engine = _engine(config, 2)
+    models = _end_of(engine)
+    monkeypatch.undo()
+    assert len(_helping(engine)) == 1
     assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
 
 

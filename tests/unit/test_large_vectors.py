@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from swiftfl import kernels, recycled
+from swiftfl.experiment.build import build
+from swiftfl.experiment.recipes import digits
+from swiftfl.experiment.run import run
 from swiftfl.recycled import LARGE, like
 from swiftfl.rules import (
     AdamRule,
@@ -306,6 +309,33 @@ def test_only_so_many_blocks_of_so_many_sizes_wait() -> None:
         del made
         assert len(recycled._free) <= recycled.SIZES
         assert all(len(waiting) <= recycled.KEPT for waiting in recycled._free.values())
+
+
+def test_no_memory_waits_after_a_run() -> None:
+    """Nor does what is dropped later; whatever is still seen stays as it is."""
+    config = digits().with_changes(
+        {"model.name": "mlp", "model.options": {"hidden": 512}, "topology.clients": 3, "engine.workers": 1}
+    )
+    engine = build(config).engine("virtual")
+    engine.start()
+    engine.advance(12)
+    x = like(engine.models[0])
+    x[:] = 7.0
+    assert any(recycled._free.values())
+    engine.close()
+    assert recycled._free == {}
+    assert engine.models[0].size >= LARGE
+    del engine
+    gc.collect()
+    assert recycled._free == {}
+    y = [like(x) for _ in range(3)]
+    for each in y:
+        each[:] = 1.0
+    assert np.all(x == 7.0)
+    recycled.let_go()
+    run(config.with_changes({"engine.epochs": 1}))
+    gc.collect()
+    assert recycled._free == {}
 
 
 @pytest.mark.parametrize("name", sorted(set(RULES) - {"remembering"}))  # which copies, on purpose

@@ -484,8 +484,8 @@ def test_saves_that_take_long_take_a_small_share_of_the_time(
 ) -> None:
     """Of a million clients a save takes a minute; every half minute one would be most of the run."""
     monkeypatch.setattr("swiftfl.experiment.runners.simulated._LONGEST", 0.0)
-    monkeypatch.setattr("swiftfl.experiment.run._LONG_SAVE", 0.0)
-    monkeypatch.setattr("swiftfl.experiment.run._SHARE_OF_SAVING", 1e9)
+    monkeypatch.setattr("swiftfl.experiment.saving._LONG_SAVE", 0.0)
+    monkeypatch.setattr("swiftfl.experiment.saving._SHARE_OF_SAVING", 1e9)
     run(small(), tmp_path / "run", checkpoint_every=0.0)
     assert events(tmp_path / "run").count("checkpoint") == 1
 

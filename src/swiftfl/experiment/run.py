@@ -31,6 +31,7 @@ from swiftfl.experiment.notices import notice
 from swiftfl.experiment.recorder import EVENTS, METRICS, Recorder, finite_row, without_end
 from swiftfl.experiment.runners.runner import Past, Runner
 from swiftfl.experiment.runners.simulated import SimulatedRunner, total_steps
+from swiftfl.experiment.saving import SavingTimes
 from swiftfl.memory import collecting_seldom
 from swiftfl.record import RunFolder
 from swiftfl.record.facts import ClientState
@@ -38,8 +39,6 @@ from swiftfl.signals import StopRequest, stop_requests
 from swiftfl.vector import Vector
 
 _SECONDS_BETWEEN_PROGRESS = 0.5
-_LONG_SAVE, _SHARE_OF_SAVING = 1.0, 10
-"""A save of more than so many seconds waits for at least so many times as long."""
 _MOST_WARNINGS = 5  # that are shown at once; all are recorded
 _log = logging.getLogger(__name__)
 
@@ -201,13 +200,12 @@ class _Loop:
     ) -> None:
         self.config, self.parts = config, parts
         self.runner, self.engine, self.recorder, self.path = runner, engine, recorder, path
-        self.progress, self.checkpoint_every = progress, checkpoint_every
+        self.progress, self.saving = progress, SavingTimes(checkpoint_every)
         self.total = total_steps(parts)
         self.diverged = False
         self.facts: FactsRecorder | None = None
         self._warnings = 0  # so far
-        self._told = self._saved = time.monotonic()
-        self._save_seconds = 0.0  # of the last save
+        self._told = time.monotonic()
         self._saved_at: tuple[int, float] | None = None  # where in the run the newest checkpoint is
 
     def run(self, stop: StopRequest) -> RunResult:
@@ -283,8 +281,9 @@ class _Loop:
             self._tell(stop)
         if self.runner.stopped(stop) and not self.diverged:
             self._stop()
-        if self.checkpoint_every is not None and not self.engine.over:
-            self._save_if_due(self.checkpoint_every)
+        if self.saving.due and not self.engine.over:
+            with self.saving.timed():
+                self._save()
 
     def _take_log(self) -> None:
         """Record what happened, and show warnings, the first few."""
@@ -323,18 +322,8 @@ class _Loop:
                 raise  # the second time it is not awaited
             stop.ask(signal.SIGINT)
 
-    def _save_if_due(self, every: float) -> None:
-        """Of very many clients a save takes a minute: it is not to take most of the run's time."""
-        share = _SHARE_OF_SAVING * self._save_seconds if self._save_seconds > _LONG_SAVE else 0.0
-        if time.monotonic() - self._saved >= max(every, share):
-            began = time.monotonic()
-            self._save()
-            self._saved = time.monotonic()
-            self._save_seconds = self._saved - began
-
     def _save(self) -> str | None:
         """What is wrong if a checkpoint could not be written."""
-
         self._write_facts(FactsRecorder.write)  # a resumed run goes on with the steps until here
 
         def write(folder: RunFolder) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from swiftfl import recycled
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.errors import UserError
 from swiftfl.loop.driven import DrivenClient
@@ -121,6 +122,7 @@ class Peer:
         if driven is not None:
             driven.finish()
         link.close()
+        recycled.let_go()
 
     def step_over(self) -> None:
         """The client is parked at another model: the module gets it."""

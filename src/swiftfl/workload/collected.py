@@ -4,6 +4,10 @@ Autograd makes the gradient of each parameter in new memory. If all of them were
 would take memory for one more model. A hook of each large parameter copies its gradient to its place in the
 vector, so that its memory is free for the next layer's; small ones are joined at the end, which costs fewer
 calls. Both give the bits that autograd gives.
+
+A layer may take gradients of its own while the backward pass goes on (a reversible one does, to save memory),
+and add them up afterwards. Hooks are called in these passes, too, and must leave them alone: what they would
+put into the vector is one term of the gradient, in the place of the next.
 """
 
 from __future__ import annotations
@@ -30,6 +34,15 @@ class _Target:
     """Where gradients go during a backward pass; None at all other times, in which hooks do nothing."""
 
     flat: Tensor | None = None
+    graph_task: int | None = None  # which of autograd's passes is ours, beside those within it
+
+    def begin(self, grad: Tensor) -> None:
+        """As a hook of the loss: nothing is differentiated before it, by this pass or within it."""
+        if self.graph_task is None:
+            self.graph_task = torch._C._current_graph_task_id()
+
+    def end(self) -> None:
+        self.flat = self.graph_task = None
 
 
 class CollectedGradient:
@@ -63,16 +76,21 @@ class CollectedGradient:
 
     def _collect(self, loss: Tensor, flat: Tensor) -> None:
         """Put the gradient into the first numbers of `flat`."""
-        self._target.flat = flat
+        if self._large and loss.requires_grad:
+            self._target.flat = flat
+            loss.register_hook(self._target.begin)  # type: ignore[no-untyped-call]
         try:
             grads = torch.autograd.grad(loss, self._tensors, allow_unused=True, materialize_grads=True)
         finally:
-            self._target.flat = None
+            self._target.end()
         for k in self._large:
-            piece = self._pieces[k]
+            piece, grad = self._pieces[k], grads[k]
             # Elsewhere is one that no layer used, or that a hook of the module's own has put in its place.
-            if grads[k].data_ptr() != flat.data_ptr() + flat.element_size() * piece.start:
-                flat[piece.start : piece.stop].view(piece.shape).copy_(grads[k])
+            if grad.data_ptr() == flat.data_ptr() + flat.element_size() * piece.start:
+                if grad.is_contiguous():
+                    continue
+                grad = grad.clone()  # such a hook has transposed the one that lies here
+            flat[piece.start : piece.stop].view(piece.shape).copy_(grad)
         for run, start, stop in self._small:
             torch.cat([grads[k].reshape(-1) for k in run], out=flat[start:stop])
 
@@ -85,6 +103,8 @@ def _copier(target: _Target, piece: FlatPiece) -> Callable[[Tensor], Tensor | No
     def copy(grad: Tensor | None) -> Tensor | None:
         """What autograd keeps is the copy, so that its own is freed."""
         if target.flat is None or grad is None:
+            return None
+        if torch._C._current_graph_task_id() != target.graph_task:
             return None
         return target.flat[piece.start : piece.stop].view(piece.shape).copy_(grad)
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
 
 from swiftfl.data.synthetic import synthetic
 from swiftfl.sample import Batch
@@ -39,6 +40,77 @@ class Tied(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.middle(torch.relu(self.first(x))))
         out: Tensor = self.last(self.norm(self.middle(x)))
+        return out
+
+
+class Within(torch.autograd.Function):
+    """tanh(x w), recomputed in a backward pass within the backward pass, as layers that save memory do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return torch.tanh(x @ w)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        x, w = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = torch.tanh(x @ w)
+        return torch.autograd.grad(y, (x, w), grads)
+
+
+class Kept(Within):
+    """What its inner passes give is needed after the next ones, and after the outer gradient is there."""
+
+    inner: list[Tensor] = []  # noqa: RUF012
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        g, gw = Within.backward(ctx, *grads)
+        Kept.inner.append(gw)
+        return g, torch.stack(Kept.inner).sum(0)
+
+
+class Aside(Within):
+    """Its inner pass is of a parameter that has had its whole gradient already, and the result is dropped."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        x, w = ctx.saved_tensors
+        with torch.enable_grad():
+            torch.autograd.grad((x.detach() @ w).square().sum(), w)
+        return grads[0] @ w.t(), None  # type: ignore[return-value]
+
+
+class Nested(nn.Module):
+    """Such a layer several times with one parameter, which a plain product uses, too."""
+
+    def __init__(self, layer: type[torch.autograd.Function], width: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.first = nn.Linear(8, width)
+        self.middle = nn.Parameter(torch.randn(width, width) / width**0.5)
+        self.last = nn.Linear(width, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for _ in range(3):
+            x = self.layer.apply(x, self.middle)  # type: ignore[no-untyped-call]
+        out: Tensor = self.last(torch.relu(x @ self.middle))
+        return out
+
+
+class Checkpointed(Tied):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        for _ in range(2):
+            x = torch.relu(checkpoint(self.middle, x, use_reentrant=self.reentrant))
+        out: Tensor = self.last(x)
         return out
 
 
@@ -71,6 +143,20 @@ class Hooked(Tied):
         return super().forward(x)
 
 
+class Transposed(Tied):
+    """Its hook gives back the very numbers that were copied, in another order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handle: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.handle is not None:
+            self.handle.remove()
+        self.handle = self.middle.weight.register_hook(lambda g: g.t())
+        return super().forward(x)
+
+
 def plain(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
@@ -89,7 +175,7 @@ def expected(model: nn.Module, loss: Tensor) -> bytes:
 
 
 @pytest.mark.parametrize("loss", [plain, with_penalty])
-@pytest.mark.parametrize("make", [Tied, Convolutions, Hooked])
+@pytest.mark.parametrize("make", [Tied, Convolutions, Hooked, Transposed])
 @pytest.mark.parametrize("vectors", ["numpy", "torch"])
 def test_a_collected_gradient_has_autograds_bits(
     make: Callable[[], nn.Module], loss: Callable[[nn.Module, tuple[Tensor, Tensor]], Tensor], vectors: str
@@ -109,6 +195,38 @@ def test_a_collected_gradient_has_autograds_bits(
         assert not g[workload.parameters :].any()
         own.load_state_dict(module.state_dict())  # with its running statistics
         g[:] = np.nan
+
+
+@pytest.mark.parametrize("width", [WIDE, 20])
+@pytest.mark.parametrize("layer", [Within, Kept, Aside])
+@pytest.mark.parametrize("vectors", ["numpy", "torch"])
+def test_gradients_that_a_layer_takes_of_its_own_are_left_alone(
+    layer: type[torch.autograd.Function], width: int, vectors: Any
+) -> None:
+    torch.manual_seed(1)
+    data, own = synthetic(64, (8,), 2, seed=0), Nested(layer, width)
+    workload = ModuleWorkload(lambda: copy.deepcopy(own), data, vectors=vectors)
+    x, batch = workload.place(workload.initial(0)), Batch(0, 1, np.arange(8))
+    given = (data.train_inputs[batch.indices], data.train_labels[batch.indices])
+    for _ in range(2):
+        Kept.inner.clear()
+        g = np.asarray(workload.gradient(x, batch).g)
+        Kept.inner.clear()
+        assert bytes(g) == expected(own, plain(own, given))
+
+
+def test_checkpoints_within_a_model() -> None:
+    torch.manual_seed(1)
+    data, batch = synthetic(64, (8,), 2, seed=0), Batch(0, 1, np.arange(8))
+    own = Checkpointed(reentrant=False)
+    workload = ModuleWorkload(lambda: copy.deepcopy(own), data)
+    x = workload.initial(0)
+    given = (data.train_inputs[batch.indices], data.train_labels[batch.indices])
+    assert bytes(workload.gradient(x, batch).g[: workload.parameters]) == expected(own, plain(own, given))
+    refused = ModuleWorkload(lambda: Checkpointed(reentrant=True), data)
+    with pytest.raises(RuntimeError, match="use_reentrant=False"):  # torch says what to do
+        refused.gradient(x, batch)
+    assert refused._collected._target.flat is None
 
 
 class Layers(nn.Module):

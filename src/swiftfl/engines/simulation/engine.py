@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from swiftfl import small
+from swiftfl import recycled, small
 from swiftfl.costs import Costs
 from swiftfl.engines.engine import WARNING
 from swiftfl.engines.membership import possible_neighbours
@@ -109,8 +109,9 @@ class Simulation(ABC):
         return (limit is not None and self.world.iteration >= limit) or self.world.active == 0
 
     def close(self) -> None:
-        """Let go of the processes that helped."""
+        """Let go of the processes that helped, and of the memory that waits for further steps."""
         self.world.helpers.close()
+        recycled.let_go()
 
     # --- reading -------------------------------------------------------------------------------
 

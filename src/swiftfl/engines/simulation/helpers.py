@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import struct
+import sys
 import time
 import warnings
 import weakref
@@ -24,8 +25,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
-from swiftfl.engines.simulation.slots import TaskSlots
+from swiftfl.engines.simulation.slots import TaskSlots, bytes_of_one
 from swiftfl.engines.threads import cores
+from swiftfl.errors import in_one_line
 from swiftfl.memory import free_memory, own_memory
 from swiftfl.sample import Batch, Slope
 from swiftfl.vector import Vector
@@ -38,6 +40,8 @@ _WORTH_PIECE = 5e-5  # seconds of a mean piece, below which handing it over cost
 _AWAKE_SECONDS = 5e-4  # for which who waits looks again and again, before it sleeps
 _LOOK_SECONDS = 1.0  # between looks whether somebody has died
 _PER_CORE = 8  # processes, at most: more only cost memory
+_SLOTS_EACH = 2  # for a helper, at least: one that it works at, and the next
+_SHARE = 0.5  # of the free memory, which slots may take at most
 _QUIT, _NUMBER = -1, struct.Struct("<q")
 
 T = TypeVar("T")
@@ -126,13 +130,26 @@ class Helpers:
 
     def _start(self, clients: int, samples: int) -> None:
         assert self._workload is not None
-        self._slots = TaskSlots(self._workload, self._x0, clients, samples, 2 * self._count)
-        jobs, self._give = os.pipe()
-        self._done, done = os.pipe()
+        each = _SLOTS_EACH * bytes_of_one(self._workload, self._x0, clients, samples)
+        room = int(_SHARE * free_memory()) // each
+        if room < self._count:
+            instead = f"{room} helpers instead of {self._count}" if room else "the run stays in one process"
+            self._count = room
+            self._say(f"{instead}: memory for the tasks of more would be over half of what is free")
+        if not room:
+            return
+        try:
+            self._slots = TaskSlots(self._workload, self._x0, clients, samples, _SLOTS_EACH * self._count)
+            (jobs, self._give), (self._done, done) = _two_pipes()
+        except OSError as error:
+            self._slots, self._count = None, 0
+            self._say(f"the run stays in one process: no room to hand out tasks ({in_one_line(error)})")
+            return
         for end in (jobs, self._done):
             os.set_blocking(end, False)
         self._jobs, parent = jobs, os.getpid()
         pids: list[int] = []
+        streams = _in_whole_lines()
         for _ in range(self._count):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
@@ -146,7 +163,7 @@ class Helpers:
             pids.append(pid)
         os.close(done)
         self._pids = pids
-        self._end = weakref.finalize(self, _dismiss, pids, jobs, self._give, self._done)
+        self._end = weakref.finalize(self, _dismiss, pids, streams, jobs, self._give, self._done)
         _log.debug("%d helpers compute beside the run", len(pids))
         if not pids:
             self.close()
@@ -245,6 +262,38 @@ class Helpers:
             self.close()
 
 
+def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    first = os.pipe()
+    try:
+        return first, os.pipe()
+    except OSError:
+        for end in first:
+            os.close(end)
+        raise
+
+
+def _flush() -> None:
+    """Whatever stands in the place of stdout and stderr: None, what is closed, or an object of a notebook."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def _in_whole_lines() -> list[Any]:
+    """Let this process, and its forks, write every line at once, and nothing twice; the streams that did not.
+
+    Several processes write into one file: what a full buffer cuts off in a line, another's would follow.
+    """
+    _flush()
+    changed = []
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # such as an object that has no lines
+            if not stream.line_buffering:
+                stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+                changed.append(stream)
+    return changed
+
+
 def _ready(pipe: int, seconds: float) -> bool:
     """Wait so long for something in a pipe; its end, when nobody can write any more, is something, too."""
     poll = select.poll()  # which takes any number of a file, unlike `select`
@@ -286,8 +335,10 @@ def _help(slots: TaskSlots, jobs: int, done: int, parent: int, others: Sequence[
                 break
             if number is not None:
                 slots.compute(number)
+                _flush()  # before it is told: then the run may be over, and this process be ended
                 os.write(done, _NUMBER.pack(number))
     finally:
+        _flush()
         os._exit(0)  # nothing of the run's own clean-up is ours
 
 
@@ -298,7 +349,7 @@ def _has_died(pid: int) -> bool:
         return True
 
 
-def _dismiss(pids: Sequence[int], *ends: int) -> None:
+def _dismiss(pids: Sequence[int], streams: Sequence[Any], *ends: int) -> None:
     """Helpers keep nothing: they can be ended at any moment."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -308,3 +359,6 @@ def _dismiss(pids: Sequence[int], *ends: int) -> None:
             os.waitpid(pid, 0)
     for end in ends:
         os.close(end)
+    for stream in streams:
+        with contextlib.suppress(Exception):  # such as of one that was closed meanwhile
+            stream.reconfigure(line_buffering=False)

@@ -40,6 +40,19 @@ class PieceViews(NamedTuple):
     statistics: Array
 
 
+def _extent(workload: Divisible, x0: Vector, clients: int, samples: int) -> tuple[int, int, int]:
+    """How many words a slot has, how many numbers after them, and how many bytes that is."""
+    words = _WORDS + clients * (3 + samples)  # keys, losses, positions
+    numbers = clients * (x0.size + workload.buffers)
+    return words, numbers, -(-(8 * words + numbers * x0.dtype.itemsize) // 64) * 64
+
+
+def bytes_of_one(workload: Divisible, x0: Vector, clients: int, samples: int) -> int:
+    """What one more slot takes, with the model in its fellow for evaluations."""
+    words, _, size = _extent(workload, x0, clients, samples)
+    return size + min(size, 8 * words + x0.nbytes)
+
+
 class TaskSlots:
     """As many slots as 4 MB hold, each for so many clients with batches of so many samples, at most.
 
@@ -50,10 +63,8 @@ class TaskSlots:
         self._workload, self._dtype, self._size = workload, x0.dtype, x0.size
         self._buffers = workload.buffers
         self._clients, self._samples = clients, samples
-        words = _WORDS + clients * (3 + samples)  # keys, losses, positions
+        words, numbers, size = _extent(workload, x0, clients, samples)
         self._words = words
-        numbers = clients * (x0.size + self._buffers)
-        size = -(-(8 * words + numbers * x0.dtype.itemsize) // 64) * 64
         count = max(least, min(_MOST, _AREA // size))
         # Of forks as well; pages that nobody uses cost nothing.
         self._memory = mmap.mmap(-1, (count + least) * size)

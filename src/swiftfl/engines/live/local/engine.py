@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swiftfl import kernels
+from swiftfl import kernels, recycled
 from swiftfl.engines.live.facts import FactsPlan
 from swiftfl.engines.live.local.control import ControlChannel
 from swiftfl.engines.live.local.forkserver import Exit, ForkServer, Launch, allow_descriptors
@@ -158,6 +158,7 @@ class LocalEngine(SupervisedRun):
                 part.close()
         if self._status_file >= 0:
             os.close(self._status_file)
+        recycled.let_go()
 
     @property
     def over(self) -> bool:

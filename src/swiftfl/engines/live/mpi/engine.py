@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from swiftfl import recycled
 from swiftfl.engines.live.client import LiveClient
 from swiftfl.engines.live.facts import FactsPlan, StepFacts
 from swiftfl.engines.live.journal import Journal, journal_file, version
@@ -109,6 +110,7 @@ class MpiEngine(SupervisedRun):
         """A rank's threads end with its client; the evaluations end here."""
         if self.evaluations is not None:
             self.evaluations.close()
+        recycled.let_go()
 
     # --- this rank's client ----------------------------------------------------------------------
 
