@@ -1,12 +1,13 @@
 """The simulator's updates per second against the code before all work on speed, in one run.
 
-    python benchmarks/before.py [--before PATH] [--rounds 15] [--budget 0.2]
+    python benchmarks/before.py [--before PATH] [--rounds 18] [--budget 0.2]
 
 Three processes per case: the bare PyTorch loop of `simulator.py`, the engine of before, and today's, both
-engines with one process. They take turns, in blocks of the same steps and of a fraction of a second, while
-the other two are idle. "before" and "now" are updates per second over the bare loop's, "now / before" is the
-median of what the rounds gave: what else the machine does, or how fast it is at the moment, is in both of a
-round. `--before` is a checkout; without it the commit b8d0c90 is taken from the history of this repository.
+engines with one process. They take turns, in every order, in blocks of the same steps and of a fraction of a
+second, while the other two are idle; a quarter of a block before each is not timed, since whoever was idle
+finds its caches cold. "before" and "now" are updates per second over the bare loop's, "now / before" is the
+median of what the rounds gave, with the middle half of them. `--before` is a checkout, also this one, for how
+far from 1 two equal codes may be told; without it the commit b8d0c90 is taken from this repository's history.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import sys
 import tarfile
 import tempfile
 from contextlib import ExitStack
+from itertools import permutations
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 HERE = Path(__file__).parents[1]
 COMMIT = "b8d0c90"
@@ -56,13 +58,17 @@ class Side:
         assert process.stdout is not None
         self._asked, self._told = process.stdin, process.stdout
 
+    def timed(self, steps: int, n: int) -> float:
+        self.seconds(max(n, steps // 4))
+        return self.seconds(steps)
+
     def seconds(self, steps: int) -> float:
         print(steps, file=self._asked, flush=True)
         return float(self._told.readline())
 
 
-def case(before: Path, model: str, n: int, rounds: int, budget: float) -> tuple[float, float, float]:
-    """Updates per second of before and now over a bare loop's, and now over before."""
+def case(before: Path, model: str, n: int, rounds: int, budget: float) -> tuple[float, float, list[float]]:
+    """Updates per second of before and now over a bare loop's, and quartiles of now over before."""
     with ExitStack() as stack:
         sides = [
             Side(tree, which, model, n, stack)
@@ -71,14 +77,15 @@ def case(before: Path, model: str, n: int, rounds: int, budget: float) -> tuple[
         for side in sides:
             side.seconds(2 * n)
         steps = max(1, round(budget / sides[1].seconds(n))) * n
+        orders = list(permutations(sides))
         found = [
-            {side: side.seconds(steps) for side in sides[:: -1 if turn % 2 else 1]} for turn in range(rounds)
+            {side: side.timed(steps, n) for side in orders[turn % len(orders)]} for turn in range(rounds)
         ]
     bare, then, now = sides
     return (
         median(each[bare] / each[then] for each in found),
         median(each[bare] / each[now] for each in found),
-        median(each[then] / each[now] for each in found),
+        quantiles((each[then] / each[now] for each in found), n=4),
     )
 
 
@@ -98,16 +105,15 @@ def unpacked(folder: Path) -> str | None:
 
 def compare(before: Path, rounds: int, budget: float) -> None:
     for model, n in CASES:
-        then, now, gain = case(before, model, n, rounds, budget)
-        print(
-            f"{model:<9} n={n:<6} before {then:5.2f}   now {now:5.2f}   now / before {gain:5.2f}", flush=True
-        )
+        then, now, (low, gain, high) = case(before, model, n, rounds, budget)
+        row = f"{model:<9} n={n:<6} before {then:5.2f}   now {now:5.2f}   now / before {gain:5.2f}"
+        print(f"{row}   ({low:.2f} to {high:.2f})", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--before", type=Path, help="a checkout of the code to compare with")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=18)
     parser.add_argument("--budget", type=float, default=0.2, help="seconds per block")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -83,6 +84,20 @@ def leave_to_the_parent() -> None:
     """Ignore what reaches all processes of a terminal or a job, in a child whose parent decides."""
     for number in (*STOPPING, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
+
+
+def pass_on(numbers: Iterable[int], send: Callable[[int], object]) -> None:
+    """Send these signals to the process that this one stands in for; those that are ignored stay ignored."""
+    for number in numbers:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: send(number))
+
+
+def end_by(number: int) -> None:
+    """End this process by a signal, as another was ended."""
+    with contextlib.suppress(OSError):  # of one that cannot be caught
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _handlers() -> dict[signal.Signals, _Handler]:

@@ -7,12 +7,13 @@ import io
 import logging
 import mmap
 import os
+import random
 import signal
 import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 import swiftfl
 from forked import forked_call
 from swiftfl.algorithms import Swift
-from swiftfl.cli.main import main
+from swiftfl.cli.main import main, run_command
 from swiftfl.engines import threads
 from swiftfl.engines.dynamics import Change
 from swiftfl.engines.simulation import checkpoint, helpers
@@ -33,9 +34,10 @@ from swiftfl.engines.threads import CORES, cores
 from swiftfl.errors import UserError
 from swiftfl.experiment.build import build
 from swiftfl.experiment.config import Config
-from swiftfl.experiment.measure import measure
+from swiftfl.experiment.measure import Measurement, measure
 from swiftfl.experiment.recipes import digits, synthetic
-from swiftfl.experiment.run import run
+from swiftfl.experiment.run import RunStopped, run
+from swiftfl.record import RunFolder
 from swiftfl.sample import Batch
 from swiftfl.workload.base import Evaluation
 from swiftfl.workload.module import ModuleWorkload
@@ -284,7 +286,7 @@ def test_what_helpers_were_given_is_not_kept() -> None:
     assert len(_helping(engine)) == 1
 
 
-@pytest.mark.parametrize("allowed", [0, 2])
+@pytest.mark.parametrize("allowed", [0, 1, 2])
 def test_a_machine_without_room_for_more_processes_does_with_those_there_are(
     allowed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +306,9 @@ def test_a_machine_without_room_for_more_processes_does_with_those_there_are(
     models = _end_of(engine)
     assert forks[0] == min(allowed + 1, 2)
     assert len(_helping(engine)) == allowed
+    instead = ["the run stays in one process", "1 helper instead of 2"]
+    reason = ": no room for more processes (BlockingIOError: [Errno 11] Resource temporarily unavailable)"
+    assert _told(engine) == [text + reason for text in instead[allowed : allowed + 1]]
     assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
 
 
@@ -359,7 +364,7 @@ def test_tasks_take_at_most_half_of_the_free_memory(
     models = _end_of(engine)
     assert len(_helping(engine)) == helping
     reason = ": memory for the tasks of more would be over half of what is free"
-    instead = ["the run stays in one process", "1 helpers instead of 2"]
+    instead = ["the run stays in one process", "1 helper instead of 2"]
     assert _told(engine) == [text + reason for text in instead[room : room + 1]]
     assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
 
@@ -373,8 +378,11 @@ def test_what_a_helper_adds_to_the_memory_of_tasks() -> None:
     assert bytes_of_one(workload, x0, 500, 16) == slots._slot_bytes + of_model
 
 
-def test_what_is_printed_beside_helpers_stands_there_once_and_in_whole_lines(tmp_path: Path) -> None:
-    """In a file, which Python does not write line by line."""
+@pytest.mark.parametrize("unbuffered", [False, True])
+def test_what_is_printed_beside_helpers_stands_there_once_and_in_whole_lines(
+    unbuffered: bool, tmp_path: Path
+) -> None:
+    """In a file, which Python does not write line by line, or, if it is unbuffered, in parts of lines."""
     samples = torch.randn(160, 8), torch.randint(3, (160,))
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
@@ -383,10 +391,12 @@ def test_what_is_printed_beside_helpers_stands_there_once_and_in_whole_lines(tmp
         return nn.functional.cross_entropy(model(x), y)
 
     def work(workers: int) -> int:
+        assert isinstance(sys.stdout, io.TextIOWrapper)
+        sys.stdout.reconfigure(write_through=unbuffered)
         print("my experiment")
         mine = swiftfl.Virtual(workers=workers)
         swiftfl.train(nn.Linear(8, 3), samples, loss=loss, clients=8, epochs=30, engine=mine, progress=False)
-        assert sys.stdout.line_buffering is False  # as before  # type: ignore[attr-defined]
+        assert (sys.stdout.line_buffering, sys.stdout.write_through) == (False, unbuffered), "as before"
         return 0
 
     alone, beside = (
@@ -399,6 +409,29 @@ def test_what_is_printed_beside_helpers_stands_there_once_and_in_whole_lines(tmp
     assert len(lines) > 240  # more than a buffer holds
     assert beside.stdout.splitlines()[0] == "my experiment"
     assert sorted(beside.stdout.splitlines()) == sorted(lines)
+
+
+def test_helpers_do_not_wait_for_what_a_thread_held_when_they_were_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that prints has the lock of the stream now and then; in a fork nobody would give it back."""
+    here = os.getpid()
+
+    class Locked(io.TextIOWrapper):
+        def flush(self) -> None:
+            while os.getpid() != here:
+                time.sleep(1.0)
+            super().flush()
+
+    config = _config("few clients")
+    expected = _end_of(_engine(config, 1))
+    with Locked((tmp_path / "out").open("wb")) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        engine = _engine(config, 2)
+        models = _end_of(engine)
+        monkeypatch.undo()
+    assert len(_helping(engine)) == 1
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(models, expected, strict=True))
 
 
 @pytest.mark.parametrize("odd", [None, object(), io.StringIO()])
@@ -448,6 +481,7 @@ def _measured(
         # Where helpers took all gradients, the run has not seen yet that its model draws no numbers.
         workload = engine.setup.workload
         workload.gradient(workload.initial(0), Batch(0, 1, np.arange(4)))
+        real(cast(ModuleWorkload, workload), [workload.initial(0)])  # nor that it draws none in evaluations
         found = asdict(measure(engine, 5))
         engine.close()
     del found["evaluation_seconds"]
@@ -486,7 +520,21 @@ def test_a_model_that_draws_numbers_is_evaluated_by_the_run() -> None:
         workload = ModuleWorkload(factory, data, batching="off")
         assert not workload.evaluates_apart(3)  # not known before the first gradient
         workload.gradient(workload.initial(0), Batch(0, 1, np.arange(4)))
+        assert not workload.evaluates_apart(3)  # nor before the first evaluation
+        workload.evaluate([workload.initial(0)])
         assert workload.evaluates_apart(3) == apart
+
+
+@pytest.mark.parametrize("draw", [torch.randn, np.random.random, lambda _: random.random()])
+def test_a_model_that_draws_in_evaluations_only_is_evaluated_by_the_run(draw: Any) -> None:
+    class Noisy(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + (0.0 if self.training else float(torch.as_tensor(draw(1)).sum()))
+
+    workload = ModuleWorkload(lambda: Noisy(64, 10), build(_config("mlp")).data, batching="off")
+    workload.gradient(workload.initial(0), Batch(0, 1, np.arange(4)))
+    workload.evaluate([workload.initial(0)])
+    assert not workload.evaluates_apart(3)
 
 
 def test_an_evaluation_that_fails_in_a_helper_is_done_by_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -733,3 +781,40 @@ def test_a_run_may_be_resumed_with_another_number(tmp_path: Path) -> None:
 
     assert difference(config, config.with_changes({"engine.workers": 1})) is None
     assert outcome.folder is not None
+
+
+def test_resume_takes_another_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, given = digits().with_changes({"topology.clients": 4, "engine.workers": 2}), list[int]()
+    whole = run(config)
+    helpers_of = helpers.Helpers.__init__
+
+    def counted(self: Any, workload: Any, workers: int, x0: Any) -> None:
+        given.append(workers)
+        helpers_of(self, workload, workers, x0)
+
+    def stops(done: int, total: int, last: Measurement) -> None:
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(helpers.Helpers, "__init__", counted)
+    for name, asked in (("command", "3"), ("refused", "many")):
+        with pytest.raises(RunStopped):
+            run(config, tmp_path / name, progress=stops)
+        code = run_command(["resume", str(tmp_path / name), "--workers", asked])
+        told = capsys.readouterr()
+        if name == "refused":
+            assert code == 2
+            assert "--workers many: it must be auto, or a number of processes" in told.err
+            continue
+        assert code == 0
+        assert given[-1] == 3
+        found = RunFolder.open(tmp_path / name).read_models()["models"]
+        assert found.tobytes() == np.stack(whole.models).tobytes()
+
+
+def test_workers_in_a_file_must_be_auto_or_a_number() -> None:
+    for value in (0, -1, True, 2.5, "many", None):
+        with pytest.raises(UserError, match=r"engine\.workers must be auto or a number of processes, not"):
+            digits().with_changes({"engine.workers": value})

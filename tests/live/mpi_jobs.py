@@ -87,13 +87,25 @@ def swiftfl(n: int, *arguments: str) -> Job:
 
 
 def pid_of(rank: int, folder: Path) -> int:
-    """The process of this rank in the job that records in this folder."""
+    """The process that works for this rank in the job that records in this folder.
+
+    If ranks share their imports, that is not the one that the launcher has started, and it has its number in
+    its name.
+    """
+    found: list[int] = []
     for process in Path("/proc").iterdir():
         try:
             command = (process / "cmdline").read_bytes().split(b"\0")
             environment = (process / "environ").read_bytes().split(b"\0")
+            name = (process / "comm").read_text().strip()
         except OSError:
             continue
-        if str(folder).encode() in command and f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment:
+        if str(folder).encode() not in command:
+            continue
+        if name == f"swiftfl-{rank}":
             return int(process.name)
-    raise LookupError(f"no rank {rank} works for {folder}")
+        if f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment and not name.startswith("swiftfl-"):
+            found.append(int(process.name))
+    if not found:
+        raise LookupError(f"no rank {rank} works for {folder}")
+    return found[0]

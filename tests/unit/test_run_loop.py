@@ -29,6 +29,7 @@ from swiftfl.experiment.run import RunResult, RunStopped, resume, run
 from swiftfl.experiment.runners.simulated import SimulatedRunner
 from swiftfl.record import RunFolder
 from swiftfl.record.facts import ClientState
+from swiftfl.record.facts.writer import StepsWriter
 
 HUGE = {"algorithm.step_size.initial": 1e300, "data.batch_size": 4}
 
@@ -527,3 +528,24 @@ def test_facts_that_take_long_are_written_seldom(tmp_path: Path, monkeypatch: py
     run(small(), tmp_path / "seldom")
     assert often > 2
     assert len(writes) - often == 2, "at the start and at the end"
+
+
+def test_the_time_that_steps_take_does_not_make_facts_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow disk: the longer the interval, the more steps there are to write, and so on without end."""
+    waits: list[float] = []
+    write, steps = FactsRecorder.write, StepsWriter.write
+
+    def slow(self: StepsWriter, *rows: Any) -> None:
+        time.sleep(0.3)
+        steps(self, *rows)
+
+    def look(self: FactsRecorder, at_the_end: ClientState | None = None) -> None:
+        write(self, at_the_end)
+        waits.append(self._due - time.monotonic())
+
+    monkeypatch.setattr(StepsWriter, "write", slow)
+    monkeypatch.setattr(FactsRecorder, "write", look)
+    run(small(), tmp_path / "run")
+    assert max(waits) < 5.0, "and not 30 times 0.3"

@@ -11,7 +11,7 @@ import pytest
 from pool_here import run_jobs_here
 from swiftfl.cli.main import run_command
 from swiftfl.experiment import campaign
-from swiftfl.experiment.campaign import PlannedRun
+from swiftfl.experiment.campaign import CampaignProgress, PlannedRun
 from swiftfl.experiment.config import Config
 from swiftfl.experiment.sweep import cell_name, grid_values, share
 
@@ -150,6 +150,23 @@ def test_a_wrong_sweep_is_refused_before_anything_is_written(
     assert told in shown.err
     assert shown.err.count("\n") == 1
     assert sorted(path.name for path in place.rglob("*")) == ["full", "mine.txt"]
+
+
+@pytest.mark.parametrize(("engines", "at_once"), [("virtual,sampled", 5), ("virtual,local", 1)])
+def test_runs_with_real_processes_go_on_alone(
+    engines: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their times are those of a clock: no other run may be beside them, whichever combination it is of."""
+    counts: list[int] = []
+
+    def look(runs: object, workers: int, screen: object) -> CampaignProgress:
+        counts.append(workers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("swiftfl.engines.threads.cores", lambda: 5)
+    monkeypatch.setattr(campaign, "campaign", look)
+    run_command(["sweep", "digits", *TINY, "--grid", f"engine={engines}", "--out", "a"])
+    assert counts == [at_once]
 
 
 def test_names_of_cells() -> None:

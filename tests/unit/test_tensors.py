@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from swiftfl.errors import UserError
+from swiftfl.files import write_atomically
 from swiftfl.record.tensors import read_arrays, write_arrays, write_tensors
 
 
@@ -57,6 +60,24 @@ def test_files_are_those_of_the_library(tmp_path: Path) -> None:
     assert all(mine[name].dtype == x.dtype and (mine[name] == x).all() for name, x in theirs.items())
 
 
+def test_rows_of_several_types_are_written_in_their_common_one(tmp_path: Path) -> None:
+    """As `numpy.stack` would; a file whose header says something else than its bytes would be lost."""
+    rows = [np.array([1.5, 2], np.float32), np.array([0.1, 3]), np.array([7, 8], np.int32)]
+    write_tensors(tmp_path / "x", {"models": rows, "big": np.array([1, 2], ">f4")})
+    found = load_file(tmp_path / "x")
+    assert found["models"].dtype == np.float64
+    assert (found["models"] == np.stack(rows)).all()
+    assert found["big"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("x", [np.zeros(3, np.complex128), np.array(["a"]), np.zeros(2, "datetime64[s]")])
+def test_what_the_format_does_not_know_is_an_error_of_one_line(tmp_path: Path, x: np.ndarray) -> None:
+    with pytest.raises(UserError, match=f"arrays of {re.escape(x.dtype.name)} "):
+        write_atomically(tmp_path / "x", lambda file: write_arrays(file, {"3": x}))
+    with pytest.raises(SafetensorError, match="one shape"):
+        write_tensors(tmp_path / "y", {"models": [np.zeros(3), np.zeros(4)]})
+
+
 def test_a_file_with_an_entry_for_each_array_can_be_read(tmp_path: Path) -> None:
     """As checkpoints were written before."""
     save_file(some(7), tmp_path / "x")
@@ -69,6 +90,7 @@ def test_a_file_with_an_entry_for_each_array_can_be_read(tmp_path: Path) -> None
     {"numbers 0": np.arange(3.0), "rows 0": np.zeros((3, 5), np.float32)},
     {"numbers 0": np.zeros((2, 2), np.int64), "rows 0": np.zeros((2, 5), np.float32)},
     {"numbers 0": np.arange(3)},
+    {"numbers 0": np.array([4, 5, 4]), "rows 0": np.zeros((3, 5), np.float32)},
 ])  # fmt: skip
 def test_rows_that_do_not_fit_their_names_are_refused(tmp_path: Path, tensors: dict[str, np.ndarray]) -> None:
     save_file(tensors, tmp_path / "x")

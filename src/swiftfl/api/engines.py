@@ -20,7 +20,8 @@ class Virtual:
     """Virtual time: `costs` says how long things take (`swiftfl.costs.Costs`).
 
     `barrier` is for algorithms in rounds, which wait for their neighbours or for everybody. `workers` says
-    how many processes compute; the result does not depend on it.
+    how many processes compute. The result does not depend on it, unless code of your own (a loss, a metric, a
+    module) keeps something in Python from call to call: then every process has its own, and 1 is right.
     """
 
     name: ClassVar[str] = "virtual"

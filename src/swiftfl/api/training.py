@@ -16,7 +16,7 @@ from swiftfl.errors import UserError
 from swiftfl.experiment import run as running
 from swiftfl.experiment.bars import ProgressBars
 from swiftfl.experiment.callbacks import Callback, checked_callbacks
-from swiftfl.experiment.config import parse
+from swiftfl.experiment.config import Config, parse
 from swiftfl.experiment.differences import difference
 from swiftfl.record import RunFolder
 from swiftfl.transports.ranks import rank_here
@@ -125,8 +125,10 @@ def run_arguments(
         config = arguments.config()
         found = running.run(config, out, show, CHECKPOINT_SECONDS, given=given, callbacks=callbacks)
     else:
-        _refuse_changes(arguments, resume)
-        found = running.resume(resume, show, CHECKPOINT_SECONDS, given=given, callbacks=callbacks)
+        workers = _unchanged(arguments, resume).engine.workers
+        found = running.resume(
+            resume, show, CHECKPOINT_SECONDS, given=given, callbacks=callbacks, workers=workers
+        )
     return result_of(found, given.model)
 
 
@@ -139,14 +141,17 @@ def as_path(argument: str, value: object) -> Path | None:
     return Path(value)
 
 
-def _refuse_changes(arguments: Arguments, folder: Path) -> None:
+def _unchanged(arguments: Arguments, folder: Path) -> Config:
+    """The configuration that was recorded, with what of the arguments may differ from it."""
     recorded = parse(RunFolder.open(folder).read_object("config.json"))
     arguments.given.check(recorded)
-    changed = difference(recorded, arguments.changed(recorded))
+    config = arguments.changed(recorded)
+    changed = difference(recorded, config)
     if changed is not None:
         raise UserError(
             f"resume: {changed} of the run in {folder}: leave the argument out, or start a new run with it"
         )
+    return config
 
 
 @contextlib.contextmanager

@@ -11,6 +11,9 @@ def main() -> None:
         from swiftfl.signals import interrupt_at_signals
 
         interrupt_at_signals()
+        from swiftfl.cli.shared_start import share_start
+
+        share_start()
         from swiftfl.cli.main import main as run
 
         run()

@@ -172,10 +172,15 @@ def _privacy(text: str, key: str) -> Changes:
     return {f"{key}.{option}": _plain(value) for option, value in options.items()}
 
 
-def _workers(text: str, key: str) -> Changes:
+def processes(text: str) -> int | str:
+    """What --workers says."""
     if text != "auto" and not (text.isdecimal() and int(text)):
         raise UserError(f"--workers {text}: it must be auto, or a number of processes")
-    return {key: text if text == "auto" else int(text)}
+    return text if text == "auto" else int(text)
+
+
+def _workers(text: str, key: str) -> Changes:
+    return {key: processes(text)}
 
 
 def _metrics(text: str, key: str) -> Changes:

@@ -85,6 +85,10 @@ def resume(
         typer.Option("--from-start", help="Where nothing that was saved can be read: begin again at step 1."),
     ] = False,
     accept_changes: AcceptChanges = False,
+    workers: Annotated[
+        str | None,
+        typer.Option("--workers", help="Processes of a simulated run: auto or a number. The same bits."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")] = False,
     dashboard: Dashboard = False,
 ) -> None:
@@ -97,6 +101,7 @@ def resume(
     from swiftfl.api.own_experiment import objects_of_run
     from swiftfl.experiment.run import resume as resume_run
 
+    others = None if workers is None else _workers_of(folder, workers)
     given = objects_of_run(folder, accept_changes)
     with _dashboard_beside(folder, dashboard) as stay:
         with RunScreen(folder) as screen:
@@ -107,8 +112,20 @@ def resume(
                 from_start,
                 given=given,
                 accept_changes=accept_changes,
+                workers=others,
             )
         _show(result, as_json, stay)
+
+
+def _workers_of(folder: Path, text: str) -> int | str:
+    """The number of processes that a resume asks for, of a run that may have several."""
+    from swiftfl.cli.flags import processes
+    from swiftfl.experiment.used import check_engine
+    from swiftfl.record import RunFolder
+
+    engine = RunFolder.open(folder).read_object("config.json").get("engine")
+    check_engine(engine.get("name") if isinstance(engine, dict) else None, {"engine.workers": "--workers"})
+    return processes(text)
 
 
 def _stem(recipe: str) -> str:

@@ -76,7 +76,7 @@ def sweep(
     make_folder(folder)
     about = {"recipe": recipe, "grid": axes, "seeds": seeds, "config": base.model_dump(mode="json")}
     write_json(folder / SWEEP, about)
-    failed = _run(mine, _workers(base, workers), folder)
+    failed = _run(mine, _workers(planned, workers), folder)
     _report(chosen, seeds, folder)
     if failed:
         raise typer.Exit(FAILED)
@@ -118,12 +118,12 @@ def _default_folder(recipe: str) -> Path:
     return Path("sweeps", default_folder(Path(recipe).resolve().stem).name)
 
 
-def _workers(base: Config, asked: int | None) -> int:
-    """One run per core, unless its clients are processes themselves."""
+def _workers(planned: Sequence[PlannedRun], asked: int | None) -> int:
+    """One run per core, unless the clients of one are processes themselves."""
     from swiftfl.engines.threads import cores
 
     if asked is None:
-        return 1 if base.engine.real else cores()
+        return 1 if any(one.config.engine.real for one in planned) else cores()
     return asked
 
 

@@ -13,7 +13,7 @@ from swiftfl.experiment.network_config import NetworkConfig
 from swiftfl.experiment.options import Tree, named
 from swiftfl.experiment.section import Seconds, Section
 from swiftfl.registry import options_of
-from swiftfl.settings import Count, checked_options
+from swiftfl.settings import Count, SettingError, checked_options
 from swiftfl.transports.registry import CODECS, TRANSPORTS
 
 
@@ -70,6 +70,13 @@ class EngineConfig(Section):
     """How models are written for the wire."""
     codec_options: Tree = {}
     """Options of the codec."""
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _auto_or_a_number(cls, value: Any) -> Any:
+        if value != "auto" and (type(value) is not int or value < 1):
+            raise SettingError("engine.workers", f"must be auto or a number of processes, not {value!r}")
+        return value
 
     @model_validator(mode="before")
     @classmethod

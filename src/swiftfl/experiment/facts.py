@@ -27,7 +27,7 @@ from swiftfl.record.facts.format import CLIENTS
 from swiftfl.record.facts.writer import keep_steps
 
 _EVERY = 0.5  # seconds between two writes, at least,
-_SHARE = 30  # and as many times what the last one took: of a million clients it is seconds
+_SHARE = 30  # and as many times what the clients' states took the last time: of a million it is seconds
 _RATE_OVER = 8  # writes
 _SHARE_OF_EDGES = 100  # edges are looked at for at most one part in so many of the time
 _CLOCKS = {"virtual": "virtual", "sampled": "iterations"}
@@ -86,6 +86,7 @@ class FactsRecorder:
         self._due = began + _EVERY  # whatever happens below
         records = self._engine.client_records()
         records["rate"] = self._rates(records)
+        took = time.monotonic() - began
         if at_the_end is not None and self._simulated is not None:
             records["state"][np.isin(records["state"], _GOING_ON)] = at_the_end
         if self._simulated is not None:
@@ -96,10 +97,11 @@ class FactsRecorder:
                     self._simulated.edge_records(self.layout.indptr, self.layout.indices)
                 )
                 self._edges_due = looked + _SHARE_OF_EDGES * (time.monotonic() - looked)
-                began += time.monotonic() - looked
+        wrote = time.monotonic()
         self._writer.clients.write(records)
         now = time.monotonic()
-        self._due = now + max(_EVERY - (now - began), _SHARE * (now - began))
+        # What steps take is left out: the longer the interval, the more of them there are.
+        self._due = max(began + _EVERY, now + _SHARE * (took + now - wrote))
 
     def close(self, at_the_end: ClientState) -> None:
         """Write the last word."""

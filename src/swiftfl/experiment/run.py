@@ -134,18 +134,20 @@ def resume(
     callbacks: Sequence[Callback] = (),
     given: Given | None = None,
     accept_changes: bool = False,
+    workers: int | str | None = None,
 ) -> RunResult:
     """Go on with a recorded run from what was saved; a simulated one as if there had been no pause.
 
     Objects that were given when it began are given again. Code of the user's own that has changed since then
     is an error, unless `accept_changes`. Saves that cannot be read are an error, unless `from_start` allows
-    to begin again where there is none.
+    to begin again where there is none. `workers` may be others than before: no bit depends on them.
     """
     folder = RunFolder.open(path)
     config = parse(folder.read_object("config.json"))
     callbacks = with_trackers(callbacks, config.trackers, True)
     changes = refuse_changed_code(config, accept_changes)
     config = config.with_changes({"sources": code_of(config)}) if changes else config
+    config = config if workers is None else config.with_changes({"engine.workers": workers})
     runner = runner_of(config)
     parts = build(config, given)
     with stop_requests() as stop, contextlib.ExitStack() as held:

@@ -12,9 +12,10 @@ import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from swiftfl.vector import Vector
 
@@ -23,7 +24,7 @@ _TYPES = {
     for name, code in {
         "float16": "F16", "float32": "F32", "float64": "F64", "bool": "BOOL",
         "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
-        "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
+        "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "complex64": "C64",
     }.items()
 }  # fmt: skip
 _AT_ONCE = 8 << 20  # bytes that are read
@@ -31,17 +32,17 @@ _ROWS, _NUMBERS = "rows ", "numbers "
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Vector | list[Vector]]) -> None:
-    """Each an array, or a list of arrays of one shape and type, which become the rows of a tensor."""
+    """Each an array, or a list of arrays of one shape: the rows of a tensor of their common type."""
     rows = {name: x if isinstance(x, list) else [x] for name, x in tensors.items()}
-    first = {name: np.asarray(of[0]) for name, of in rows.items()}
-    order = sorted(rows, key=lambda name: -first[name].dtype.itemsize)  # so that numbers are aligned
+    types = {name: _common_type(name, of) for name, of in rows.items()}
+    order = sorted(rows, key=lambda name: -types[name].itemsize)  # so that numbers are aligned
     header: dict[str, object] = {}
     end = 0
     for name in order:
-        x, count = first[name], len(rows[name])
-        begin, end = end, end + count * x.nbytes
+        x, count = rows[name][0], len(rows[name])
+        begin, end = end, end + count * x.size * types[name].itemsize
         shape = (count, *x.shape) if isinstance(tensors[name], list) else x.shape
-        header[name] = {"dtype": _TYPES[x.dtype], "shape": shape, "data_offsets": (begin, end)}
+        header[name] = {"dtype": _TYPES[types[name]], "shape": shape, "data_offsets": (begin, end)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with file.open("wb") as stream:
@@ -49,7 +50,17 @@ def write_tensors(file: Path, tensors: Mapping[str, Vector | list[Vector]]) -> N
         stream.write(text)
         for name in order:
             for row in rows[name]:
-                stream.write(np.ascontiguousarray(row).reshape(-1).view(np.uint8).data)
+                stream.write(np.ascontiguousarray(row, types[name]).reshape(-1).view(np.uint8).data)
+
+
+def _common_type(name: str, rows: list[Vector]) -> np.dtype[Any]:
+    """As `numpy.stack` would find it."""
+    if len({row.shape for row in rows}) > 1:
+        raise SafetensorError(f"{name} are not all of one shape")
+    found: np.dtype[Any] = np.result_type(*{row.dtype for row in rows}).newbyteorder("<")
+    if found not in _TYPES:
+        raise SafetensorError(f"{name} cannot be written: arrays of {found.name} are none of its types")
+    return found
 
 
 def write_arrays(file: Path, arrays: Mapping[str, Vector]) -> None:
@@ -70,15 +81,20 @@ def write_arrays(file: Path, arrays: Mapping[str, Vector]) -> None:
 def read_arrays(file: Path) -> dict[str, Vector]:
     """What `write_arrays` has written; each array is one of its own, not a part of a large one."""
     found: dict[str, Vector] = {}
+    expected = 0
     with safe_open(file, framework="numpy") as tensors:
         for key in tensors.keys():  # noqa: SIM118 (it is no mapping)
             if key.startswith(_NUMBERS):
                 numbers = tensors.get_tensor(key)
                 if numbers.dtype != np.int64 or numbers.ndim != 1:
                     raise ValueError(f"{key!r} are no numbers")
+                expected += len(numbers)
                 _read_rows(tensors.get_slice(_ROWS + key.removeprefix(_NUMBERS)), numbers.tolist(), found)
             elif not key.startswith(_ROWS):
+                expected += 1
                 found[key] = tensors.get_tensor(key)
+    if len(found) != expected:
+        raise ValueError("two arrays have one of its numbers")
     return found
 
 

@@ -102,6 +102,7 @@ class ModuleWorkload:
         self._loaded: Vector | None = None  # the model that an evaluation has put into the module
         self._settled = Buffers(self._module, self._layout, self._flat)
         self._random: bool | None = None  # whether the module draws numbers of its own: seen at first use
+        self._draws_in_evaluations: bool | None = None  # and whether it, a loss or a metric does there
         self._unkeyed: list[str] = []  # whose generators it draws from that nobody seeds by client and step
         self._scoring = Scoring(self._name, self._objective, dataset)
         self._group = Group(self, self._form(), batching, self._scoring, self._one_by_one(moving))
@@ -194,10 +195,20 @@ class ModuleWorkload:
 
     def evaluates_apart(self, models: int) -> bool:
         """Whether models may be evaluated in any process: nothing is drawn, and test data do not shift."""
-        return self._random is False and not self._samples.drifts and self._group.one_by_one(models)
+        draws = self._random is not False or self._draws_in_evaluations is not False
+        return not draws and not self._samples.drifts and self._group.one_by_one(models)
 
     def evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         """How good each of these models is on the test set, with running statistics."""
+        if self._draws_in_evaluations is not None or not xs:
+            return self._evaluate(xs)
+        before = generators.states(self.device), generators.unkeyed_states()
+        found = self._evaluate(xs)
+        same = all(map(torch.equal, before[0], generators.states(self.device)))
+        self._draws_in_evaluations = not same or before[1] != generators.unkeyed_states()
+        return found
+
+    def _evaluate(self, xs: Sequence[Vector]) -> list[Evaluation]:
         self._module.eval()
         self._loaded = None
         try:

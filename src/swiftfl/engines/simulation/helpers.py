@@ -23,6 +23,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from io import TextIOWrapper
 from typing import Any, Generic, NoReturn, TypeVar
 
 from swiftfl.engines.simulation.slots import TaskSlots, bytes_of_one
@@ -43,6 +44,8 @@ _PER_CORE = 8  # processes, at most: more only cost memory
 _SLOTS_EACH = 2  # for a helper, at least: one that it works at, and the next
 _SHARE = 0.5  # of the free memory, which slots may take at most
 _QUIT, _NUMBER = -1, struct.Struct("<q")
+
+_replaced: list[TextIOWrapper] = []  # in a helper; to drop one would write what it holds, and close its file
 
 T = TypeVar("T")
 
@@ -133,8 +136,7 @@ class Helpers:
         each = _SLOTS_EACH * bytes_of_one(self._workload, self._x0, clients, samples)
         room = int(_SHARE * free_memory()) // each
         if room < self._count:
-            instead = f"{room} helpers instead of {self._count}" if room else "the run stays in one process"
-            self._count = room
+            instead, self._count = _fewer(room, self._count), room
             self._say(f"{instead}: memory for the tasks of more would be over half of what is free")
         if not room:
             return
@@ -156,7 +158,8 @@ class Helpers:
                 try:
                     pid = os.fork()
                 except OSError as error:  # no more processes here, or no memory: those that there are will do
-                    _log.info("%d helpers instead of %d: %s", len(pids), self._count, error)
+                    instead = _fewer(len(pids), self._count)
+                    self._say(f"{instead}: no room for more processes ({in_one_line(error)})")
                     break
             if pid == 0:
                 _help(self._slots, jobs, done, parent, (self._give, self._done))
@@ -272,26 +275,47 @@ def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
         raise
 
 
-def _flush() -> None:
-    """Whatever stands in the place of stdout and stderr: None, what is closed, or an object of a notebook."""
-    for stream in (sys.stdout, sys.stderr):
+def _fewer(there: int, wanted: int) -> str:
+    if not there:
+        return "the run stays in one process"
+    return f"{there} helper{'s' if there > 1 else ''} instead of {wanted}"
+
+
+def _in_whole_lines() -> list[tuple[Any, bool, bool]]:
+    """Let this process write every line at once; the streams that did not, and how they were.
+
+    Several processes write into one file: what a full buffer cuts off in a line, another's would follow. Any
+    object may stand in the place of stdout and stderr: None, what is closed, or that of a notebook.
+    """
+    changed = []
+    streams: tuple[Any, Any] = sys.stdout, sys.stderr
+    for stream in streams:
         with contextlib.suppress(Exception):
             stream.flush()
-
-
-def _in_whole_lines() -> list[Any]:
-    """Let this process, and its forks, write every line at once, and nothing twice; the streams that did not.
-
-    Several processes write into one file: what a full buffer cuts off in a line, another's would follow.
-    """
-    _flush()
-    changed = []
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # such as an object that has no lines
-            if not stream.line_buffering:
-                stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-                changed.append(stream)
+            before = stream.line_buffering, stream.write_through
+            if before != (True, False):
+                stream.reconfigure(line_buffering=True, write_through=False)
+                changed.append((stream, *before))
     return changed
+
+
+def _streams_of_its_own() -> list[TextIOWrapper]:
+    """In a fork: what the run had not yet written is the run's, and a thread of it may have held the lock.
+
+    Objects that are no files, such as a notebook's, stay: they know of forks, or nobody sees what they get.
+    """
+    own: list[TextIOWrapper] = []
+    for name in ("stdout", "stderr"):
+        old = getattr(sys, name)
+        if isinstance(old, TextIOWrapper):
+            with contextlib.suppress(OSError, ValueError):
+                file = os.dup(old.fileno())
+                own.append(
+                    TextIOWrapper(os.fdopen(file, "wb"), old.encoding, old.errors, line_buffering=True)
+                )
+                setattr(sys, name, own[-1])
+                _replaced.append(old)
+    return own
 
 
 def _ready(pipe: int, seconds: float) -> bool:
@@ -329,16 +353,18 @@ def _help(slots: TaskSlots, jobs: int, done: int, parent: int, others: Sequence[
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for end in others:
             os.close(end)
+        own = _streams_of_its_own()
         while os.getppid() == parent:
             _, number = _await(jobs)
             if number == _QUIT:
                 break
             if number is not None:
                 slots.compute(number)
-                _flush()  # before it is told: then the run may be over, and this process be ended
+                for stream in own:  # before it is told: then the run may be over, and this process be ended
+                    with contextlib.suppress(OSError):
+                        stream.flush()
                 os.write(done, _NUMBER.pack(number))
     finally:
-        _flush()
         os._exit(0)  # nothing of the run's own clean-up is ours
 
 
@@ -349,7 +375,7 @@ def _has_died(pid: int) -> bool:
         return True
 
 
-def _dismiss(pids: Sequence[int], streams: Sequence[Any], *ends: int) -> None:
+def _dismiss(pids: Sequence[int], streams: Sequence[tuple[Any, bool, bool]], *ends: int) -> None:
     """Helpers keep nothing: they can be ended at any moment."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -359,6 +385,6 @@ def _dismiss(pids: Sequence[int], streams: Sequence[Any], *ends: int) -> None:
             os.waitpid(pid, 0)
     for end in ends:
         os.close(end)
-    for stream in streams:
+    for stream, line_buffering, write_through in streams:
         with contextlib.suppress(Exception):  # such as of one that was closed meanwhile
-            stream.reconfigure(line_buffering=False)
+            stream.reconfigure(line_buffering=line_buffering, write_through=write_through)
