@@ -29,6 +29,7 @@ from swiftfl.cli import shared_start
 shared_start._SECONDS = {patience}
 shared_start._IMPORTED = {imported!r}
 first = os.getpid()
+{before}
 shared_start.share_start()
 umask = os.umask(0)
 about = dict(shared=os.getpid() != first, pid=os.getpid(), parent=os.getppid(), own=os.environ["OMPI_OWN"],
@@ -49,7 +50,7 @@ class Ranks:
 
     def __init__(self, folder: Path, **program: Any) -> None:
         self.folder, self.namespace = folder, f"test-{os.getpid()}-{time.monotonic_ns()}"
-        given = {"patience": 30.0, "imported": ["json"], "work": "pass", **program}
+        given = {"patience": 30.0, "imported": ["json"], "work": "pass", "before": "pass", **program}
         self.program, self.started = PROGRAM.format(**given), list[subprocess.Popen[str]]()
 
     def start(self, number: int, count: int, environment: dict[str, str] | None = None, **more: Any) -> None:
@@ -208,6 +209,25 @@ def test_where_imports_fail_every_rank_tries_by_itself(make: MakeRanks, imported
     for k in range(2):
         ranks.start(k, 2)
     assert [ranks.about(k)["shared"] for k in range(2)] == [False, False]
+    assert [ranks.end(k)[0] for k in range(2)] == [0, 0]
+
+
+def test_where_processes_cannot_be_watched_every_rank_imports_by_itself(make: MakeRanks) -> None:
+    """As on a kernel without such descriptors; what was forked has done nothing before it goes."""
+    refuse = "def refuse(pid): raise OSError(38, 'Function not implemented')"
+    ranks = make(before=f"{refuse}\nos.pidfd_open = refuse")
+    for k in range(2):
+        ranks.start(k, 2)
+    assert [ranks.about(k)["shared"] for k in range(2)] == [False, False]
+    assert [ranks.end(k)[0] for k in range(2)] == [0, 0]
+
+
+def test_processors_that_are_not_allowed_change_nothing(make: MakeRanks) -> None:
+    refuse = "def refuse(*_): raise OSError(22, 'Invalid argument')"
+    ranks = make(before=f"{refuse}\nos.sched_setaffinity = refuse")
+    for k in range(2):
+        ranks.start(k, 2)
+    assert [ranks.about(k)["shared"] for k in range(2)] == [True, True]
     assert [ranks.end(k)[0] for k in range(2)] == [0, 0]
 
 

@@ -183,14 +183,13 @@ class _ImportServer:
     """It imports once, and then forks whoever asks; it ends when the last one has ended."""
 
     def __init__(self, listening: socket.socket) -> None:
-        self._listening, self._kind = listening, _kind()
+        self._listening, self._kind, self._pid = listening, _kind(), os.getpid()
         self._ranks: dict[int, _Rank] = {}  # by channel, and by process descriptor
         self._poll = select.poll()
         self._come, self._expected = 0, local_size_here()
 
     def serve(self) -> None:
         """Return in each rank's process; the server's own never does."""
-        mine = os.getpid()
         try:
             os.setsid()  # a signal to the first rank's group is not for it
             null = os.open(os.devnull, os.O_RDWR)
@@ -209,7 +208,7 @@ class _ImportServer:
                     if self._happens(file):
                         return
         except BaseException:
-            if os.getpid() != mine:
+            if os.getpid() != self._pid:
                 raise
         os._exit(0)
 
@@ -234,25 +233,39 @@ class _ImportServer:
     def _begin(self, rank: _Rank) -> bool:
         from swiftfl.engines.live.local.forkserver import fork_child
 
+        files: list[int] = []
+        told: dict[str, Any] = {}
         try:
             packet, files, _, _ = socket.recv_fds(rank.channel, _LARGEST, 3)
             told = json.loads(packet) if packet else {}
             if told.get("kind") == self._kind and len(files) == 3:
                 rank.pid = fork_child()
-                if rank.pid == 0:
-                    self._become(told, files)
-                    return True
-                rank.descriptor = os.pidfd_open(rank.pid)
-                self._ranks[rank.descriptor] = rank
-                self._poll.register(rank.descriptor, select.POLLIN)
-            for file in files:
-                os.close(file)
-            rank.channel.send(b"started" if rank.pid else b"alone")
+                if rank.pid:
+                    self._watch(rank)
         except OSError:
             pass
+        if os.getpid() != self._pid:
+            self._become(told, files)
+            return True
+        for file in files:
+            os.close(file)
+        with contextlib.suppress(OSError):
+            rank.channel.send(b"started" if rank.pid else b"alone")
         if rank.pid == 0:
             self._forget(rank)
         return False
+
+    def _watch(self, rank: _Rank) -> None:
+        """Hear of the end of a rank's process; one that cannot be watched goes, before it has done anything."""
+        try:
+            rank.descriptor = os.pidfd_open(rank.pid)
+        except OSError:
+            os.kill(rank.pid, signal.SIGKILL)
+            os.waitpid(rank.pid, 0)
+            rank.pid = 0
+            return
+        self._ranks[rank.descriptor] = rank
+        self._poll.register(rank.descriptor, select.POLLIN)
 
     def _become(self, told: dict[str, Any], files: list[int]) -> None:
         """In the process of a rank: be as the process is that stands in for it."""
@@ -272,7 +285,8 @@ class _ImportServer:
         os.environ.update(told["environment"])
         os.chdir(told["folder"])
         os.umask(told["umask"])
-        os.sched_setaffinity(0, told["processors"])
+        with contextlib.suppress(OSError):  # of a group that may not use them
+            os.sched_setaffinity(0, told["processors"])
         sys.argv[:] = told["argv"]
         np.random.seed()  # noqa: NPY002 (else all ranks would draw the same, where nobody gives a seed)
         name_process(f"swiftfl-{told['rank']}")

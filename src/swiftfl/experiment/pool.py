@@ -95,7 +95,7 @@ class _Pool:
         self.selector = selectors.DefaultSelector()
 
     def run(self, count: int) -> None:
-        self._count, self._share = count, max(1, cores() // count)
+        self._count = count
         try:
             for _ in range(count):
                 self._start_worker()
@@ -113,7 +113,7 @@ class _Pool:
     def _start_worker(self) -> None:
         if self.waiting:
             taken = {worker.number for worker in self.workers}
-            worker = _Worker(next(k for k in range(self._count) if k not in taken), self._count, self._share)
+            worker = _Worker(next(k for k in range(self._count) if k not in taken), self._count)
             self.workers.append(worker)
             self.selector.register(worker.messages, selectors.EVENT_READ, worker)
             worker.assign(self.waiting.popleft())
@@ -167,8 +167,10 @@ class _Pool:
 class _Worker:
     """A worker process. It has a session of its own: only the pool decides what Ctrl-C means to it."""
 
-    def __init__(self, number: int, count: int, share: int) -> None:
+    def __init__(self, number: int, count: int) -> None:
         self.number = number
+        each, left = divmod(cores(), count)  # of 8 cores three runs get 3, 3 and 2
+        share = max(1, each + (number < left))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         self.process = subprocess.Popen(
             fresh_python("swiftfl.experiment.worker", str(os.getpid())),
