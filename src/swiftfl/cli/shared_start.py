@@ -256,7 +256,7 @@ class _ImportServer:
         return False
 
     def _watch(self, rank: _Rank) -> None:
-        """Hear of the end of a rank's process; one that cannot be watched goes, before it has done anything."""
+        """Hear of the end of a rank's process. One that cannot be watched goes: it has done nothing yet."""
         try:
             rank.descriptor = os.pidfd_open(rank.pid)
         except OSError:
