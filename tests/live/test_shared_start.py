@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -41,6 +42,14 @@ print("err", sys.argv[2], file=sys.stderr)
 try:
     {work}
 except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+SAVES = """
+    with stop_requests() as stop:
+        while not stop():
+            time.sleep(0.01)
+        time.sleep(1)
     sys.exit(130)
 """
 
@@ -171,6 +180,59 @@ def test_signals_are_passed_on(make: MakeRanks, number: int) -> None:
     assert ranks.started[0].poll() is None, "the other one goes on"
     ranks.started[0].send_signal(number)
     assert ranks.end(0)[0] == 130
+
+
+def test_a_signal_to_the_whole_job_does_not_end_the_server(make: MakeRanks) -> None:
+    """As a service manager sends it: every rank stops by itself, and has the time to save."""
+    ranks = make(before="from swiftfl.signals import stop_requests", work=SAVES)
+    for k in range(2):
+        ranks.start(k, 2)
+    about = [ranks.about(k) for k in range(2)]
+    for pid in (about[0]["parent"], *(each["pid"] for each in about), *(each.pid for each in ranks.started)):
+        os.kill(pid, signal.SIGTERM)
+    assert [ranks.end(k)[0] for k in range(2)] == [130, 130]
+
+
+def test_ended_processes_are_seen_where_a_wrapper_ignores_that_signal(make: MakeRanks) -> None:
+    ranks = make(work="sys.exit(3)")
+    for k in range(2):
+        ranks.start(k, 2, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert [ranks.about(k)["shared"] for k in range(2)] == [True, True]
+    assert [ranks.end(k)[0] for k in range(2)] == [3, 3]
+
+
+def test_nothing_is_begun_for_a_stand_in_that_was_killed_meanwhile(make: MakeRanks, tmp_path: Path) -> None:
+    """Imports take seconds, in which a launcher may give up a rank; the others have the server."""
+    module = tmp_path / "slow_import.py"
+    module.write_text(
+        "import time\nfrom pathlib import Path\n"
+        "while not Path(__file__).with_name('go').exists():\n    time.sleep(0.01)\n"
+    )
+    ranks = make(imported=["slow_import"], before=f"sys.path.insert(0, {str(tmp_path)!r})")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    ranks.start(0, 3)
+    ranks.start(1, 3)
+    ranks.start(2, 3, cwd=folder)
+    until(lambda: len(_connections(ranks.started[2].pid)) > 0, "a connection", 30)
+    until(lambda: len(_connections(ranks.started[1].pid)) > 0, "a connection", 30)
+    ranks.started[1].kill()
+    folder.rename(tmp_path / "renamed")
+    (tmp_path / "go").touch()
+    assert [ranks.about(k)["shared"] for k in (0, 2)] == [True, True]
+    assert [ranks.end(k)[0] for k in range(3)] == [0, -signal.SIGKILL, 0]
+    assert ranks.about(2)["folder"] == str(tmp_path / "renamed")
+    assert not (tmp_path / "1.json").exists()
+
+
+def _connections(pid: int) -> list[Path]:
+    """Sockets of a process, of which a rank has one, once it has asked the server."""
+    found = []
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if str(file.readlink()).startswith("socket:"):
+                found.append(file)
+    return found
 
 
 def test_nothing_stays_behind_when_a_stand_in_is_killed(make: MakeRanks) -> None:

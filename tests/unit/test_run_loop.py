@@ -27,6 +27,7 @@ from swiftfl.experiment.facts import FactsRecorder
 from swiftfl.experiment.measure import Measurement
 from swiftfl.experiment.run import RunResult, RunStopped, resume, run
 from swiftfl.experiment.runners.simulated import SimulatedRunner
+from swiftfl.experiment.saving import SavingTimes
 from swiftfl.record import RunFolder
 from swiftfl.record.facts import ClientState
 from swiftfl.record.facts.writer import StepsWriter
@@ -489,6 +490,20 @@ def test_saves_that_take_long_take_a_small_share_of_the_time(
     monkeypatch.setattr("swiftfl.experiment.saving._SHARE_OF_SAVING", 1e9)
     run(small(), tmp_path / "run", checkpoint_every=0.0)
     assert events(tmp_path / "run").count("checkpoint") == 1
+
+
+def test_a_save_during_which_the_process_was_stopped_does_not_put_off_the_next_for_hours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("swiftfl.experiment.saving.time.monotonic", lambda: now)
+    times = SavingTimes(30.0)
+    with times.timed():
+        now += 36_000.0
+    now += 1_799.0
+    assert not times.due
+    now += 1.0
+    assert times.due
 
 
 def test_who_is_asked_to_stop_while_saving_does_not_save_the_same_again(

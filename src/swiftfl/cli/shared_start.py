@@ -24,7 +24,6 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 from swiftfl.signals import STOPPING, end_by, pass_on
@@ -35,7 +34,7 @@ _NAMESPACE = "PMIX_NAMESPACE"  # of a job, as Open MPI's launcher names it
 _OF_ONE_RANK = ("OMPI_", "PMIX_", "PRTE_")  # how variables begin that differ between ranks
 _COMMANDS = ("run", "resume")
 _SECONDS = 10.0  # for which a rank looks for the server: it listens before it imports anything
-_LONGEST_IDLE = 60.0  # seconds, after which a server without a rank ends
+_FILES = 4  # that a rank has to give away: input, output, errors, and its folder
 _LARGEST = 1 << 20
 _PASSED_ON = (*STOPPING, signal.SIGUSR2, signal.SIGQUIT)
 _IMPORTED = (
@@ -71,7 +70,9 @@ def share_start() -> None:
         return
     with channel:
         try:
-            socket.send_fds(channel, [json.dumps(_told()).encode()], [0, 1, 2])
+            folder = os.open(".", os.O_PATH)
+            socket.send_fds(channel, [json.dumps(_told()).encode()], [0, 1, 2, folder])
+            os.close(folder)
             started = channel.recv(_LARGEST) == b"started"
         except OSError:
             return
@@ -135,7 +136,6 @@ def _told() -> dict[str, Any]:
         "rank": local_rank_here(),
         "argv": sys.argv,
         "environment": dict(os.environ),
-        "folder": str(Path.cwd()),
         "umask": umask,
         "processors": sorted(os.sched_getaffinity(0)),
     }
@@ -191,7 +191,9 @@ class _ImportServer:
     def serve(self) -> None:
         """Return in each rank's process; the server's own never does."""
         try:
-            os.setsid()  # a signal to the first rank's group is not for it
+            os.setsid()  # a signal to the first rank's group is not for it,
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # nor is one to the whole job
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would leave nothing to wait for
             null = os.open(os.devnull, os.O_RDWR)
             for file in (0, 1, 2):
                 os.dup2(null, file)
@@ -201,7 +203,7 @@ class _ImportServer:
             gc.freeze()  # pages that nobody writes stay shared
             self._poll.register(self._listening, select.POLLIN)
             while self._ranks or self._come != self._expected:
-                events = self._poll.poll(None if self._ranks else 1000 * _LONGEST_IDLE)
+                events = self._poll.poll(None if self._ranks else 1000 * _SECONDS)
                 if not events:
                     break
                 for file, _ in events:
@@ -216,8 +218,8 @@ class _ImportServer:
         """Whether this is now the process of a rank."""
         if file == self._listening.fileno():
             channel, _ = self._listening.accept()
-            self._come += 1
             if _user_of(channel) == os.getuid():
+                self._come += 1
                 self._ranks[channel.fileno()] = _Rank(channel)
                 self._poll.register(channel, select.POLLIN)
         elif file in self._ranks:  # else it went with another event of this round
@@ -236,9 +238,9 @@ class _ImportServer:
         files: list[int] = []
         told: dict[str, Any] = {}
         try:
-            packet, files, _, _ = socket.recv_fds(rank.channel, _LARGEST, 3)
+            packet, files, _, _ = socket.recv_fds(rank.channel, _LARGEST, _FILES)
             told = json.loads(packet) if packet else {}
-            if told.get("kind") == self._kind and len(files) == 3:
+            if told.get("kind") == self._kind and len(files) == _FILES and _is_there(rank.channel):
                 rank.pid = fork_child()
                 if rank.pid:
                     self._watch(rank)
@@ -278,18 +280,20 @@ class _ImportServer:
             rank.channel.close()
             if file == rank.descriptor:
                 os.close(file)
-        for k, file in enumerate(files):
+        os.fchdir(files[3])
+        for k, file in enumerate(files[:3]):
             os.dup2(file, k)
+        for file in files:
             os.close(file)
         os.environ.clear()
         os.environ.update(told["environment"])
-        os.chdir(told["folder"])
         os.umask(told["umask"])
         with contextlib.suppress(OSError):  # of a group that may not use them
             os.sched_setaffinity(0, told["processors"])
         sys.argv[:] = told["argv"]
         np.random.seed()  # noqa: NPY002 (else all ranks would draw the same, where nobody gives a seed)
         name_process(f"swiftfl-{told['rank']}")
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def _pass_on(self, rank: _Rank) -> None:
         """A signal for the process; or its stand-in is gone, and it must not stay behind."""
@@ -315,6 +319,14 @@ class _ImportServer:
         rank.channel.close()
         if rank.descriptor >= 0:
             os.close(rank.descriptor)
+
+
+def _is_there(channel: socket.socket) -> bool:
+    """Whether the other end is still open: it has nothing more to say yet."""
+    try:
+        return channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
 
 
 def _import() -> None:

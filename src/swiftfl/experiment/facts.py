@@ -27,7 +27,8 @@ from swiftfl.record.facts.format import CLIENTS
 from swiftfl.record.facts.writer import keep_steps
 
 _EVERY = 0.5  # seconds between two writes, at least,
-_SHARE = 30  # and as many times what the clients' states took the last time: of a million it is seconds
+_SHARE = 30  # and as many times what the clients' states took the last time: of a million it is seconds,
+_AT_MOST = 300.0  # but no more than so many, after a disk that hung or a process that was stopped
 _RATE_OVER = 8  # writes
 _SHARE_OF_EDGES = 100  # edges are looked at for at most one part in so many of the time
 _CLOCKS = {"virtual": "virtual", "sampled": "iterations"}
@@ -101,7 +102,7 @@ class FactsRecorder:
         self._writer.clients.write(records)
         now = time.monotonic()
         # What steps take is left out: the longer the interval, the more of them there are.
-        self._due = max(began + _EVERY, now + _SHARE * (took + now - wrote))
+        self._due = max(began + _EVERY, now + min(_SHARE * (took + now - wrote), _AT_MOST))
 
     def close(self, at_the_end: ClientState) -> None:
         """Write the last word."""

@@ -6,8 +6,9 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-_LONG_SAVE, _SHARE_OF_SAVING = 1.0, 10
-"""A save of more than so many seconds waits for at least so many times as long."""
+_LONG_SAVE, _SHARE_OF_SAVING, _AT_MOST = 1.0, 10, 1800.0
+"""After a save of more than so many seconds, so many times as long is waited, but at most half an hour:
+a disk that hung, or a process that was stopped meanwhile, says nothing of the next save."""
 
 
 class SavingTimes:
@@ -21,7 +22,7 @@ class SavingTimes:
     def due(self) -> bool:
         if self._every is None:
             return False
-        share = _SHARE_OF_SAVING * self._took if self._took > _LONG_SAVE else 0.0
+        share = min(_SHARE_OF_SAVING * self._took, _AT_MOST) if self._took > _LONG_SAVE else 0.0
         return time.monotonic() - self._last >= max(self._every, share)
 
     @contextlib.contextmanager

@@ -35,7 +35,7 @@ def write_tensors(file: Path, tensors: Mapping[str, Vector | list[Vector]]) -> N
     """Each an array, or a list of arrays of one shape: the rows of a tensor of their common type."""
     rows = {name: x if isinstance(x, list) else [x] for name, x in tensors.items()}
     types = {name: _common_type(name, of) for name, of in rows.items()}
-    order = sorted(rows, key=lambda name: -types[name].itemsize)  # so that numbers are aligned
+    order = sorted(rows, key=lambda name: (-types[name].itemsize, name))  # so that numbers are aligned
     header: dict[str, object] = {}
     end = 0
     for name in order:
