@@ -1,12 +1,14 @@
 """The simulator's updates per second against the code before all work on speed, in one run.
 
-    python benchmarks/before.py [--before PATH] [--rounds 18] [--budget 0.2]
+    python benchmarks/before.py [--before PATH] [--times 5] [--rounds 6] [--budget 0.2]
 
 Three processes per case: the bare PyTorch loop of `simulator.py`, the engine of before, and today's, both
 engines with one process. They take turns, in every order, in blocks of the same steps and of a fraction of a
 second, while the other two are idle; a quarter of a block before each is not timed, since whoever was idle
-finds its caches cold. "before" and "now" are updates per second over the bare loop's, "now / before" is the
-median of what the rounds gave, with the middle half of them. `--before` is a checkout, also this one, for how
+finds its caches cold. Two processes of equal code differ, too, by where their memory lies (of 10,000 clients
+of the MLP by a sixth), as long as they live: so each case is begun anew several times. "before" and "now" are
+updates per second over the bare loop's; all are medians of rounds, and of these the median of all times.
+Behind "now / before" are the lowest and the highest of them. `--before` is a checkout, also this one, for how
 far from 1 two equal codes may be told; without it the commit b8d0c90 is taken from this repository's history.
 """
 
@@ -22,7 +24,7 @@ import tempfile
 from contextlib import ExitStack
 from itertools import permutations
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
 HERE = Path(__file__).parents[1]
 COMMIT = "b8d0c90"
@@ -67,8 +69,8 @@ class Side:
         return float(self._told.readline())
 
 
-def case(before: Path, model: str, n: int, rounds: int, budget: float) -> tuple[float, float, list[float]]:
-    """Updates per second of before and now over a bare loop's, and quartiles of now over before."""
+def case(before: Path, model: str, n: int, rounds: int, budget: float) -> tuple[float, float, float]:
+    """Updates per second of before and now over a bare loop's, and of now over before."""
     with ExitStack() as stack:
         sides = [
             Side(tree, which, model, n, stack)
@@ -85,7 +87,7 @@ def case(before: Path, model: str, n: int, rounds: int, budget: float) -> tuple[
     return (
         median(each[bare] / each[then] for each in found),
         median(each[bare] / each[now] for each in found),
-        quantiles((each[then] / each[now] for each in found), n=4),
+        median(each[then] / each[now] for each in found),
     )
 
 
@@ -103,17 +105,20 @@ def unpacked(folder: Path) -> str | None:
     return None
 
 
-def compare(before: Path, rounds: int, budget: float) -> None:
+def compare(before: Path, times: int, rounds: int, budget: float) -> None:
     for model, n in CASES:
-        then, now, (low, gain, high) = case(before, model, n, rounds, budget)
+        found = [case(before, model, n, rounds, budget) for _ in range(times)]
+        then, now, gain = map(median, zip(*found, strict=True))
+        gains = [gain for *_, gain in found]
         row = f"{model:<9} n={n:<6} before {then:5.2f}   now {now:5.2f}   now / before {gain:5.2f}"
-        print(f"{row}   ({low:.2f} to {high:.2f})", flush=True)
+        print(f"{row}   ({min(gains):.2f} to {max(gains):.2f})", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--before", type=Path, help="a checkout of the code to compare with")
-    parser.add_argument("--rounds", type=int, default=18)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--budget", type=float, default=0.2, help="seconds per block")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +126,7 @@ def main() -> None:
         if given.before is None and (why := unpacked(before)):
             print(f"the code before: skipped ({why})")
         else:
-            compare(before, given.rounds, given.budget)
+            compare(before, given.times, given.rounds, given.budget)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from swiftfl.views import RunView
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from facts_made import make_facts
 
-BLOCK, BLOCKS = 4000, 32
+BLOCK, BLOCKS = 4000, 128
 LIVE_STEPS = 200_000
 
 
