@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from itertools import chain
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from swiftfl.engines.simulation.world import World
 from swiftfl.record.facts import CLIENT, EDGE, ROW, ClientState, Table, no_edges
 
 _NUMBERS = 8  # per step, in the buffer
+_pack = Struct(f"{_NUMBERS}d").pack  # which takes a third of the time of an array's `extend`
 _TIMES = ("compute", "waiting", "communication")
 
 
@@ -30,21 +32,21 @@ class StepBuffer:
         self._timed = world.timed_gradients
         self._world = world
         self._buffer = array("d")
+        self._add = self._buffer.frombytes
         self._before = _clocks(world) if taken is None else taken
         world.step_ends = self._timed_step if self._timed else self._counted_step
 
     def _timed_step(self, record: ClientRecord) -> None:
         clock = record.clock
-        self._buffer.extend(
-            (record.index, record.start.c, record.loss, record.age, clock.now, clock.compute, clock.waiting,
-             clock.communication)
+        self._add(
+            _pack(record.index, record.start.c, record.loss, record.age, clock.now, clock.compute,
+                  clock.waiting, clock.communication)
         )  # fmt: skip
         record.age = math.nan
 
     def _counted_step(self, record: ClientRecord) -> None:
         count = self._world.iteration
-        numbers = (record.index, record.start.c, record.loss, record.age, count, 1.0, 0.0, 0.0)
-        self._buffer.extend(numbers)
+        self._add(_pack(record.index, record.start.c, record.loss, record.age, count, 1.0, 0.0, 0.0))
         record.age = math.nan
 
     def take(self) -> Table:
