@@ -16,6 +16,7 @@ import argparse
 import sys
 import tempfile
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -38,7 +39,8 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from facts_made import make_facts
 
 BLOCK, BLOCKS, BEGINNINGS = 32_000, 6, 5
-LIVE_STEPS = 200_000
+LIVE_STEPS, LIVE_STEP = 200_000, 1e-4
+"""Steps of a client, and seconds of each by the clock that it is shown: so it writes as often as in a run."""
 
 
 def config(clients: int) -> Config:
@@ -67,18 +69,23 @@ def block(engine: SimulatedEngine, facts: FactsRecorder | None) -> float:
 
 
 def virtual(clients: int, folder: Path) -> None:
-    """Begun anew several times: two engines of equal code differ by where their memory lies."""
-    found = [beginning(clients, folder / str(number)) for number in range(BEGINNINGS)]
+    """Begun anew several times, each in its own process: engines of equal code differ by their memory."""
+    cases = [(clients, folder / str(number), number % 2 == 0) for number in range(BEGINNINGS)]
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as fresh:
+        found = fresh.starmap(beginning, cases, chunksize=1)
     without, with_facts, ratio = map(median, zip(*found, strict=True))
+    ratios = [ratio for *_, ratio in found]
     told = f"{without:.1f} us per step without facts, {with_facts:.1f} with; median ratio {ratio:.3f}"
-    print(f"virtual, {clients:,} clients: {told}")
+    print(f"virtual, {clients:,} clients: {told} ({min(ratios):.3f} to {max(ratios):.3f})")
 
 
-def beginning(clients: int, folder: Path) -> tuple[float, float, float]:
+def beginning(clients: int, folder: Path, plain_first: bool) -> tuple[float, float, float]:
     """Microseconds per step without facts and with them, and their ratio."""
     folder.mkdir()
     given = config(clients)
     plain, watched = (build(given).engine("virtual") for _ in range(2))
+    if not plain_first:
+        plain, watched = watched, plain
     facts = FactsRecorder(folder, watched, given, BLOCK * (BLOCKS + 1))
     for engine in (plain, watched):
         engine.start()
@@ -98,7 +105,7 @@ def beginning(clients: int, folder: Path) -> tuple[float, float, float]:
 
 def live(folder: Path) -> None:
     """The median step of real clients, the work for facts beside it, and what clients write."""
-    cost, slow, longest = recording_cost(folder)
+    cost, slow, longest, writes = recording_cost(folder)
     for model in ("logistic", "mlp"):
         changes = {"engine.name": "local", "engine.epochs": 40, "topology.clients": 2, "model.name": model}
         out = folder / model
@@ -110,23 +117,27 @@ def live(folder: Path) -> None:
             f"live, {model}: a step takes {1e6 * step:.0f} us, its facts {1e6 * cost:.2f} us, "
             f"{cost / step:.2%}; {len(rows) * ROW.itemsize / hours / 1e6:.0f} MB per client-hour"
         )
-    told = f"{slow} of {LIVE_STEPS:,} steps took over a millisecond to record"
+    told = f"{slow} of {LIVE_STEPS:,} steps, with {writes} writes, took over a millisecond to record"
     print(f"live: {told}, {1e3 * longest:.1f} ms at most")
 
 
-def recording_cost(folder: Path) -> tuple[float, int, float]:
-    """Seconds per step that a client spends on its facts, steps with over a millisecond, the longest."""
+def recording_cost(folder: Path) -> tuple[float, int, float, int]:
+    """Seconds per step for its facts, steps with over a millisecond, the longest, and the writes."""
     plan = FactsPlan(folder / "facts-alone", 1_000_000, [(1, 2), (0,), (0,)])
     facts = StepFacts(plan, 0, print)
     facts.look = lambda neighbours: dict.fromkeys(neighbours, (7, 0.0))
-    facts.begin(time.perf_counter())
+    origin, writes = time.perf_counter(), 0
+    facts.begin(origin)
     times = np.empty(LIVE_STEPS)
     for c in range(LIVE_STEPS):
+        now, due = origin + c * LIVE_STEP, facts._due
         began = time.perf_counter()
-        facts.add(c, began, 1e-3, 0.0, 1e-4, 0.5, 1.0, began)
+        facts.add(c, now, 1e-3, 0.0, 1e-4, 0.5, 1.0, now)
         times[c] = time.perf_counter() - began
+        writes += facts._due != due
     facts.close()
-    return float(np.minimum(times, 0.05).mean()), int((times > 1e-3).sum()), float(times.max())
+    assert writes, "what is to be measured"
+    return float(np.minimum(times, 0.05).mean()), int((times > 1e-3).sum()), float(times.max()), writes
 
 
 def first_picture(clients: int, rows: int, folder: Path) -> None:

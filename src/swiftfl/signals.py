@@ -93,6 +93,11 @@ def pass_on(numbers: Iterable[int], send: Callable[[int], object]) -> None:
             signal.signal(number, lambda number, frame: send(number))
 
 
+def hear_of_children() -> None:
+    """Let children wait until they are asked for; where a wrapper ignores this signal, they vanish."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def end_by(number: int) -> None:
     """End this process by a signal, as another was ended."""
     with contextlib.suppress(OSError):  # of one that cannot be caught

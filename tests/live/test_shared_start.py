@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -31,15 +30,16 @@ shared_start._SECONDS = {patience}
 shared_start._IMPORTED = {imported!r}
 first = os.getpid()
 {before}
-shared_start.share_start()
-umask = os.umask(0)
-about = dict(shared=os.getpid() != first, pid=os.getpid(), parent=os.getppid(), own=os.environ["OMPI_OWN"],
-             argv=sys.argv[1:], folder=os.getcwd(), umask=umask, processors=sorted(os.sched_getaffinity(0)),
-             name=Path("/proc/self/comm").read_text().strip(), files=len(os.listdir("/proc/self/fd")))
-Path(sys.argv[2]).write_text(json.dumps(about))
-print("out", sys.argv[2])
-print("err", sys.argv[2], file=sys.stderr)
 try:
+    shared_start.share_start()
+    umask = os.umask(0)
+    about = dict(
+        shared=os.getpid() != first, pid=os.getpid(), parent=os.getppid(), own=os.environ["OMPI_OWN"],
+        argv=sys.argv[1:], folder=os.getcwd(), umask=umask, processors=sorted(os.sched_getaffinity(0)),
+        name=Path("/proc/self/comm").read_text().strip(), files=len(os.listdir("/proc/self/fd")))
+    Path(sys.argv[2]).write_text(json.dumps(about))
+    print("out", sys.argv[2])
+    print("err", sys.argv[2], file=sys.stderr)
     {work}
 except KeyboardInterrupt:
     sys.exit(130)
@@ -47,10 +47,25 @@ except KeyboardInterrupt:
 
 SAVES = """
     with stop_requests() as stop:
+        Path(sys.argv[2] + ".waits").touch()
         while not stop():
             time.sleep(0.01)
         time.sleep(1)
     sys.exit(130)
+"""
+COUNTED = """
+from swiftfl.engines.live.local import forkserver
+fork, send = forkserver.fork_child, shared_start.socket.send_fds
+def counted():
+    with open({forks!r}, "a") as file:
+        file.write("fork ")
+    return fork()
+def asked(*given):
+    sent = send(*given)
+    Path(sys.argv[2] + ".asked").touch()
+    return sent
+forkserver.fork_child, shared_start.socket.send_fds = counted, asked
+sys.path.insert(0, {folder!r})
 """
 
 
@@ -87,6 +102,12 @@ class Ranks:
         until(lambda: file.is_file() and file.read_text().endswith("}"), "the rank", 60)
         found: dict[str, Any] = json.loads(file.read_text())
         return found
+
+    def stands_in(self, number: int) -> bool:
+        """Whether a process passes signals on: this one is caught by no other."""
+        status = Path(f"/proc/{self.started[number].pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+        return bool(int(caught, 16) >> (signal.SIGUSR2 - 1) & 1)
 
     def end(self, number: int) -> tuple[int, str, str]:
         out, err = self.started[number].communicate(timeout=60)
@@ -175,6 +196,8 @@ def test_signals_are_passed_on(make: MakeRanks, number: int) -> None:
         ranks.start(k, 2)
     assert ranks.about(0)["shared"]
     assert ranks.about(1)["shared"]
+    for k in range(2):
+        until(lambda k=k: ranks.stands_in(k), "its stand-in", 60)
     ranks.started[1].send_signal(number)
     assert ranks.end(1)[0] == 130
     assert ranks.started[0].poll() is None, "the other one goes on"
@@ -188,6 +211,9 @@ def test_a_signal_to_the_whole_job_does_not_end_the_server(make: MakeRanks) -> N
     for k in range(2):
         ranks.start(k, 2)
     about = [ranks.about(k) for k in range(2)]
+    for k in range(2):
+        until(lambda k=k: (ranks.folder / f"{k}.json.waits").exists(), "its work", 60)
+        until(lambda k=k: ranks.stands_in(k), "its stand-in", 60)
     for pid in (about[0]["parent"], *(each["pid"] for each in about), *(each.pid for each in ranks.started)):
         os.kill(pid, signal.SIGTERM)
     assert [ranks.end(k)[0] for k in range(2)] == [130, 130]
@@ -208,14 +234,16 @@ def test_nothing_is_begun_for_a_stand_in_that_was_killed_meanwhile(make: MakeRan
         "import time\nfrom pathlib import Path\n"
         "while not Path(__file__).with_name('go').exists():\n    time.sleep(0.01)\n"
     )
-    ranks = make(imported=["slow_import"], before=f"sys.path.insert(0, {str(tmp_path)!r})")
+    forks = tmp_path / "forks"
+    before = COUNTED.format(forks=str(forks), folder=str(tmp_path))
+    ranks = make(imported=["slow_import"], before=before)
     folder = tmp_path / "folder"
     folder.mkdir()
     ranks.start(0, 3)
     ranks.start(1, 3)
     ranks.start(2, 3, cwd=folder)
-    until(lambda: len(_connections(ranks.started[2].pid)) > 0, "a connection", 30)
-    until(lambda: len(_connections(ranks.started[1].pid)) > 0, "a connection", 30)
+    for k in range(3):
+        until(lambda k=k: (tmp_path / f"{k}.json.asked").exists(), "its question", 60)
     ranks.started[1].kill()
     folder.rename(tmp_path / "renamed")
     (tmp_path / "go").touch()
@@ -223,16 +251,7 @@ def test_nothing_is_begun_for_a_stand_in_that_was_killed_meanwhile(make: MakeRan
     assert [ranks.end(k)[0] for k in range(3)] == [0, -signal.SIGKILL, 0]
     assert ranks.about(2)["folder"] == str(tmp_path / "renamed")
     assert not (tmp_path / "1.json").exists()
-
-
-def _connections(pid: int) -> list[Path]:
-    """Sockets of a process, of which a rank has one, once it has asked the server."""
-    found = []
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if str(file.readlink()).startswith("socket:"):
-                found.append(file)
-    return found
+    assert forks.read_text().split() == ["fork", "fork"]
 
 
 def test_nothing_stays_behind_when_a_stand_in_is_killed(make: MakeRanks) -> None:

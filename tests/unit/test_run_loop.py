@@ -543,6 +543,9 @@ def test_facts_that_take_long_are_written_seldom(tmp_path: Path, monkeypatch: py
     run(small(), tmp_path / "seldom")
     assert often > 2
     assert len(writes) - often == 2, "at the start and at the end"
+    monkeypatch.setattr("swiftfl.experiment.facts._AT_MOST", 0.0)
+    run(small(), tmp_path / "no longer than that")
+    assert len(writes) - often > 4
 
 
 def test_the_time_that_steps_take_does_not_make_facts_seldom(

@@ -26,7 +26,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from swiftfl.signals import STOPPING, end_by, pass_on
+from swiftfl.signals import STOPPING, end_by, hear_of_children, pass_on
 from swiftfl.transports.ranks import local_rank_here, local_size_here
 
 IMPORTS, APART, SHARED = "SWIFTFL_IMPORTS", "apart", "shared"
@@ -71,8 +71,10 @@ def share_start() -> None:
     with channel:
         try:
             folder = os.open(".", os.O_PATH)
-            socket.send_fds(channel, [json.dumps(_told()).encode()], [0, 1, 2, folder])
-            os.close(folder)
+            try:
+                socket.send_fds(channel, [json.dumps(_told()).encode()], [0, 1, 2, folder])
+            finally:
+                os.close(folder)
             started = channel.recv(_LARGEST) == b"started"
         except OSError:
             return
@@ -193,7 +195,7 @@ class _ImportServer:
         try:
             os.setsid()  # a signal to the first rank's group is not for it,
             self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # nor is one to the whole job
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would leave nothing to wait for
+            hear_of_children()
             null = os.open(os.devnull, os.O_RDWR)
             for file in (0, 1, 2):
                 os.dup2(null, file)
@@ -280,9 +282,9 @@ class _ImportServer:
             rank.channel.close()
             if file == rank.descriptor:
                 os.close(file)
-        os.fchdir(files[3])
         for k, file in enumerate(files[:3]):
             os.dup2(file, k)
+        os.fchdir(files[3])
         for file in files:
             os.close(file)
         os.environ.clear()
