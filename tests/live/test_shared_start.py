@@ -293,22 +293,13 @@ def test_where_imports_fail_every_rank_tries_by_itself(make: MakeRanks, imported
     assert [ranks.end(k)[0] for k in range(2)] == [0, 0]
 
 
-def test_where_processes_cannot_be_watched_every_rank_imports_by_itself(make: MakeRanks) -> None:
-    """As on a kernel without such descriptors; what was forked has done nothing before it goes."""
-    refuse = "def refuse(pid): raise OSError(38, 'Function not implemented')"
-    ranks = make(before=f"{refuse}\nos.pidfd_open = refuse")
+@pytest.mark.parametrize(("function", "shared"), [("pidfd_open", False), ("sched_setaffinity", True)])
+def test_what_the_kernel_refuses(make: MakeRanks, function: str, shared: bool) -> None:
+    """A process that cannot be watched goes, before it has done anything; one may have other processors."""
+    ranks = make(before=f"def refuse(*_): raise OSError(38, 'refused')\nos.{function} = refuse")
     for k in range(2):
         ranks.start(k, 2)
-    assert [ranks.about(k)["shared"] for k in range(2)] == [False, False]
-    assert [ranks.end(k)[0] for k in range(2)] == [0, 0]
-
-
-def test_processors_that_are_not_allowed_change_nothing(make: MakeRanks) -> None:
-    refuse = "def refuse(*_): raise OSError(22, 'Invalid argument')"
-    ranks = make(before=f"{refuse}\nos.sched_setaffinity = refuse")
-    for k in range(2):
-        ranks.start(k, 2)
-    assert [ranks.about(k)["shared"] for k in range(2)] == [True, True]
+    assert [ranks.about(k)["shared"] for k in range(2)] == [shared, shared]
     assert [ranks.end(k)[0] for k in range(2)] == [0, 0]
 
 
