@@ -7,9 +7,9 @@ engines with one process. They take turns, in every order, in blocks of the same
 second, while the other two are idle; a quarter of a block before each is not timed, since whoever was idle
 finds its caches cold. Two processes of equal code differ, too, by where their memory lies, as long as they
 live: so each case is begun anew several times. "before" and "now" are updates per second over the bare
-loop's; all are medians of rounds, and of these the median of all times. Behind "now / before" are the lowest and
-the highest of them. `--before` is a checkout, also this one, for how far from 1 two equal codes may be told;
-without it the commit b8d0c90 is taken from this repository's history.
+loop's; all are medians of rounds, and of these the median of all times. Behind "now / before" are the lowest
+and the highest of them. `--before` is a checkout, also this one, for how far from 1 two equal codes may be
+told; without it the commit b8d0c90 is taken from this repository's history.
 """
 
 from __future__ import annotations
